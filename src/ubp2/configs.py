@@ -1,0 +1,324 @@
+"""The configuration of a run: frozen dataclasses, one documented line a field.
+
+This module imports neither jax nor any environment, so that ``ubp2 --help`` and errors in a configuration
+are instant. Values that depend on others (``None`` below) are filled in by `resolve`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ubp2.errors import UserError
+
+__all__ = [
+    "CheckpointConfig",
+    "Config",
+    "EnvironmentConfig",
+    "EvaluationConfig",
+    "ModelConfig",
+    "OptimismConfig",
+    "PlannerConfig",
+    "PreferenceConfig",
+    "TrainingConfig",
+    "labels_that_fit",
+    "resolve",
+]
+
+
+@dataclass(frozen=True)
+class EnvironmentConfig:
+    """How the environment is presented to the agent."""
+
+    protocol: Literal["ubp2", "bpref"] = "ubp2"
+    """Meta-World protocol: ubp2 = goal visible, action repeat 2, 100 decisions; bpref = goal hidden, 500 steps."""
+    action_repeat: int | None = None
+    """Simulator steps a decision; None: what the protocol or the suite says."""
+    episode_decisions: int | None = None
+    """Decisions an episode at most; None: what the protocol or the suite says."""
+    in_process: bool = False
+    """Run the environment inside the training process instead of a worker (for debugging)."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The world model: ensembles of dynamics, reward and value, and a policy."""
+
+    space: Literal["observation", "latent"] = "observation"
+    """What the dynamics predict: the normalised observation, or a learned latent (TD-MPC2's encoder with SimNorm)."""
+    latent_dim: int = 512
+    """Size of the latent; used only in latent space."""
+    width: int = 512
+    """Units in each hidden layer."""
+    depth: int = 2
+    """Hidden layers of each network."""
+    dynamics_members: int = 5
+    """Members of the dynamics ensemble."""
+    reward_members: int = 5
+    """Members of the reward ensemble."""
+    value_members: int = 5
+    """Members of the value ensemble."""
+    reward_head: Literal["tanh", "linear"] = "tanh"
+    """Mean of the reward: bounded to [-1, 1], or free."""
+    reward_likelihood: Literal["marginal", "mean"] = "marginal"
+    """Bradley-Terry on the Gaussian reward with its noise integrated out, or on its mean alone."""
+    reward_log_std: tuple[float, float] = (-2.0, 1.0)
+    """Range of the log standard deviation of the Gaussian reward."""
+    value_head: Literal["scalar", "twohot"] = "scalar"
+    """Value as one number with a squared error (Eq. 5), or as 101 two-hot bins on a symlog scale."""
+    policy_log_std: tuple[float, float] = (-10.0, 2.0)
+    """Range of the log standard deviation of the policy."""
+
+
+@dataclass(frozen=True)
+class PlannerConfig:
+    """Model-predictive control over the optimistic objective (Eq. 1)."""
+
+    optimizer: Literal["mppi", "cem"] = "mppi"
+    """Refit the action distribution to score-weighted elites (mppi) or to elites of equal weight (cem)."""
+    horizon: int = 7
+    """Decisions looked ahead, H."""
+    samples: int = 512
+    """Action sequences drawn an iteration."""
+    elites: int = 64
+    """Best sequences that refit the distribution."""
+    policy_samples: int = 24
+    """Sequences that come from rolling out the policy."""
+    iterations: int = 6
+    """Refits a decision."""
+    temperature: float = 0.5
+    """Sharpness of the weights over elites (mppi)."""
+    min_std: float = 0.05
+    """Lower bound on the standard deviation of the action distribution."""
+    max_std: float = 2.0
+    """Upper bound, and the starting value."""
+
+
+@dataclass(frozen=True)
+class OptimismConfig:
+    """The three uncertainty bonuses of Eq. 1 and their coefficients (Eq. 2)."""
+
+    reward: bool = True
+    """Add the reward ensemble's uncertainty (Jensen-Renyi divergence)."""
+    dynamics: bool = True
+    """Add the dynamics ensemble's disagreement."""
+    value: bool = True
+    """Add the value ensemble's disagreement at the end of the horizon."""
+    autotune: bool = True
+    """Tune each coefficient online (Eq. 2); otherwise they stay at their initial values."""
+    lambda_reward: float = 1.0
+    """Initial (or fixed) coefficient of the reward bonus."""
+    lambda_dynamics: float = 1.0
+    """Initial (or fixed) coefficient of the dynamics bonus."""
+    lambda_value: float = 1.0
+    """Initial (or fixed) coefficient of the value bonus."""
+    learning_rate: float = 3e-4
+    """Adam step size on log lambda."""
+    target_policy_rate: float = 0.005
+    """Polyak rate of the target policy in Eq. 2."""
+
+
+@dataclass(frozen=True)
+class PreferenceConfig:
+    """When, what and how many comparisons are asked, and how the reward is fitted to the answers."""
+
+    teacher: Literal["oracle"] = "oracle"
+    """Who answers: oracle = the segment with the larger true return is preferred."""
+    strategy: Literal["optimistic", "uniform"] = "optimistic"
+    """Which pairs are asked: Algorithm 2, or at random."""
+    segment_length: int = 10
+    """Decisions in a segment, L."""
+    per_session: int = 12
+    """Pairs asked in a session, K."""
+    every: int = 2500
+    """Decisions between sessions, F_pref; a session waits for the end of the episode."""
+    budget: int | None = None
+    """Labels in all, N_pref; None: what the schedule fits into the first two thirds of the run."""
+    candidates: int = 2000
+    """Pairs that Algorithm 2 ranks in a session, drawn from the whole replay."""
+    batch_size: int = 50
+    """Pairs in a minibatch of the reward's fit."""
+    stop_accuracy: float | None = 0.97
+    """A member skips a minibatch that it already answers this well (None: never skips)."""
+    center: float = 0.05
+    """Weight of the squared mean of the predicted reward, which the comparisons leave free."""
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """Optimisation of the world model and the policy."""
+
+    batch_size: int = 256
+    """Sub-sequences a gradient step."""
+    horizon: int | None = None
+    """Decisions in a sub-sequence, H of Eq. 3-6; None: the planner's horizon."""
+    warmup: int | None = None
+    """Random decisions before learning starts; None: max(1000, 5 episodes)."""
+    warmup_updates: int | None = None
+    """Gradient steps right after the warm-up; None: as many as warm-up decisions."""
+    update_every: int = 1
+    """Decisions between gradient steps."""
+    learning_rate: float = 3e-4
+    """Adam step size."""
+    encoder_scale: float = 0.3
+    """Factor on the encoder's step size (latent space)."""
+    grad_clip: float = 20.0
+    """Largest gradient norm of each component."""
+    discount: float | None = None
+    """Discount a decision; None: clip((T/5 - 1)/(T/5), 0.95, 0.995) for episodes of T decisions."""
+    rho: float = 1.0
+    """Weight rho^t of step t in the consistency loss (Eq. 3 has 1; TD-MPC2 uses 0.5)."""
+    consistency_weight: float = 20.0
+    """Weight of Eq. 3."""
+    reward_weight: float = 0.1
+    """Weight of Eq. 4."""
+    value_weight: float = 0.1
+    """Weight of Eq. 5."""
+    entropy: float = 1e-4
+    """Weight of the policy's entropy in Eq. 6."""
+    value_target_rate: float = 0.01
+    """Polyak rate of the target values."""
+    replay_capacity: int | None = None
+    """Decisions kept in replay; None: all of the run, at most a million."""
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """Evaluation on environments of its own, with a fixed list of seeds and without any bonus."""
+
+    every: int = 5000
+    """Decisions between evaluations (0: only at the end)."""
+    episodes: int = 10
+    """Episodes an evaluation."""
+    controllers: tuple[Literal["policy", "planner"], ...] = ("policy", "planner")
+    """What acts in the evaluation."""
+    seed: int = 100_000
+    """First of the evaluation seeds; the same for every run, so that runs are compared on the same episodes."""
+    workers: int = 2
+    """Environment processes that evaluation steps side by side."""
+    video: bool = False
+    """Write a clip of the first episode of each evaluation."""
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """What is kept so that a killed run goes on."""
+
+    every: int = 5000
+    """Decisions between checkpoints."""
+    keep: int = 2
+    """Checkpoints kept, at least two."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run. Every section is a flag group: --planner.horizon 11."""
+
+    env: str = "toy/reach"
+    """Environment id: toy/reach, metaworld/door-close, dmc/walker-walk, gym/Pendulum-v1."""
+    agent: Literal["ubp2"] = "ubp2"
+    """Learning algorithm."""
+    steps: int = 10_000
+    """Decisions in the run."""
+    seed: int = 0
+    """Seed of everything random in the run."""
+    ceiling: bool = False
+    """RESEARCH UPPER BOUND: give the agent the true reward instead of preferences."""
+    environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    planner: PlannerConfig = field(default_factory=PlannerConfig)
+    optimism: OptimismConfig = field(default_factory=OptimismConfig)
+    preferences: PreferenceConfig = field(default_factory=PreferenceConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+
+
+def labels_that_fit(preferences: PreferenceConfig, steps: int, episode_decisions: int) -> int:
+    """Labels that the schedule can ask within `steps` decisions: sessions stand at ends of episodes, one at most."""
+    episodes = steps // episode_decisions
+    return min(episodes * episode_decisions // preferences.every, episodes) * preferences.per_session
+
+
+def resolve(config: Config, episode_decisions: int) -> Config:
+    """Fill in every None and check what can be checked, given the episode length of the environment."""
+    steps = config.steps
+    training = config.training
+    warmup = max(1000, 5 * episode_decisions) if training.warmup is None else training.warmup
+    ratio = episode_decisions / 5
+    training = dataclasses.replace(
+        training,
+        horizon=config.planner.horizon if training.horizon is None else training.horizon,
+        warmup=warmup,
+        warmup_updates=warmup if training.warmup_updates is None else training.warmup_updates,
+        discount=min(max((ratio - 1) / ratio, 0.95), 0.995) if training.discount is None else training.discount,
+        replay_capacity=min(steps, 1_000_000) if training.replay_capacity is None else training.replay_capacity,
+    )
+    preferences = config.preferences
+    if preferences.budget is None:
+        preferences = dataclasses.replace(preferences, budget=labels_that_fit(preferences, steps * 2 // 3, episode_decisions))
+    config = dataclasses.replace(config, training=training, preferences=preferences)
+    _check(config, episode_decisions)
+    return config
+
+
+def _check(config: Config, episode_decisions: int) -> None:
+    """Refuse what cannot run, with the number that would."""
+    prefs, planner, training = config.preferences, config.planner, config.training
+    assert prefs.budget is not None and training.warmup is not None and training.horizon is not None
+    positive = {
+        "steps": config.steps,
+        "planner.horizon": planner.horizon,
+        "planner.samples": planner.samples,
+        "planner.iterations": planner.iterations,
+        "preferences.every": prefs.every,
+        "preferences.per_session": prefs.per_session,
+        "preferences.segment_length": prefs.segment_length,
+        "training.batch_size": training.batch_size,
+        "training.horizon": training.horizon,
+        "training.update_every": training.update_every,
+        "checkpoint.every": config.checkpoint.every,
+    }
+    for name, number in positive.items():
+        if number < 1:
+            raise UserError(f"{name} must be at least 1, got {number}; set --{name.replace('_', '-')} to a whole number >= 1")
+    if not 1 <= planner.elites <= planner.samples:
+        raise UserError(
+            f"planner.elites must lie between 1 and planner.samples ({planner.samples}), got {planner.elites}"
+        )
+    if not 0 <= planner.policy_samples <= planner.samples:
+        raise UserError(
+            f"planner.policy_samples must lie between 0 and planner.samples ({planner.samples}), "
+            f"got {planner.policy_samples}"
+        )
+    if config.checkpoint.keep < 2:
+        raise UserError(f"checkpoint.keep must be at least 2, got {config.checkpoint.keep}: one could be damaged")
+    if training.warmup >= config.steps:
+        raise UserError(
+            f"training.warmup is {training.warmup} random decisions but the run has only {config.steps}; "
+            f"raise --steps or lower --training.warmup"
+        )
+    if config.ceiling:
+        return
+    if prefs.segment_length > episode_decisions:
+        raise UserError(
+            f"preferences.segment_length is {prefs.segment_length} but an episode of {config.env} has "
+            f"{episode_decisions} decisions; lower --preferences.segment-length"
+        )
+    fit = labels_that_fit(prefs, config.steps, episode_decisions)
+    if fit == 0:
+        raise UserError(
+            f"no label fits: the first session comes at the end of an episode ({episode_decisions} decisions) after "
+            f"decision {prefs.every}, and the run has only {config.steps}; raise --steps or lower --preferences.every"
+        )
+    if prefs.budget < 1:
+        raise UserError(
+            f"the label budget is {prefs.budget}, and without a label there is nothing to learn; "
+            f"set --preferences.budget to between 1 and {fit}"
+        )
+    if prefs.budget > fit:
+        raise UserError(
+            f"a budget of {prefs.budget} labels cannot be spent in {config.steps} decisions: {prefs.per_session} "
+            f"labels every {prefs.every} decisions give {fit}; use --preferences.budget {fit} or raise --steps"
+        )

@@ -1,0 +1,69 @@
+"""What the rest of the package knows of an environment."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from ubp2.types import Step
+
+__all__ = ["Env", "EnvSpec", "Outcome", "VectorEnv"]
+
+
+class EnvSpec(NamedTuple):
+    """Sizes and clock of an environment."""
+
+    id: str
+    obs_dim: int
+    action_dim: int
+    episode_decisions: int  # decisions until truncation
+    action_repeat: int
+    fps: int  # frames a second at which clips play in real time: one frame a decision
+    has_success: bool  # whether the environment reports success at all
+
+
+class Outcome(NamedTuple):
+    """One decision in one environment."""
+
+    obs: np.ndarray  # [D] float32
+    true_reward: float
+    terminated: bool
+    truncated: bool
+    success: bool
+
+
+class Env(Protocol):
+    """One environment in the current process. Actions are in [-1, 1]; an episode is a pure function of
+    (seed, actions): `reset(seed)` leaves nothing of earlier episodes."""
+
+    spec: EnvSpec
+
+    def reset(self, seed: int) -> np.ndarray: ...  # [D] float32
+
+    def step(self, action: np.ndarray) -> Outcome: ...
+
+    def render(self) -> np.ndarray: ...  # [height, width, 3] uint8
+
+    def close(self) -> None: ...
+
+
+class VectorEnv(Protocol):
+    """W environments that step in lock-step, in worker processes (`ubp2.envs.workers`) or in this process.
+
+    `send` and `receive` are the two halves of a step, so that the device can work while the CPU simulates.
+    There is no automatic reset: the caller resets the environments it wants, by index, with a seed each.
+    """
+
+    spec: EnvSpec
+    size: int
+
+    def reset(self, index: int, seed: int) -> np.ndarray: ...  # [D]
+
+    def send(self, actions: np.ndarray) -> None: ...  # [W, A]
+
+    def receive(self) -> Step: ...
+
+    def render(self, index: int) -> np.ndarray: ...
+
+    def close(self) -> None: ...
