@@ -195,7 +195,7 @@ class EvaluationConfig:
     """What acts in the evaluation."""
     seed: int = 100_000
     """First of the evaluation seeds; the same for every run, so that runs are compared on the same episodes."""
-    workers: int = 2
+    workers: int = 1
     """Environment processes that evaluation steps side by side."""
     video: bool = False
     """Write a clip of the first episode of each evaluation."""

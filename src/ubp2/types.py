@@ -14,7 +14,7 @@ import numpy as np
 if TYPE_CHECKING:  # environment workers import this module and must not load jax
     from jax import Array
 
-__all__ = ["Batch", "Episode", "Frame", "Preferences", "Query", "Scores", "Segments", "Step"]
+__all__ = ["Batch", "Episode", "Frame", "Preferences", "Query", "RewardTargets", "Scores", "Segments", "Step"]
 
 
 class Step(NamedTuple):
@@ -78,6 +78,12 @@ class Preferences(NamedTuple):
     label: Array  # [P] P(left preferred): 1, 0, or 0.5 for a tie
     weight: Array  # [P] 0 for a skipped pair
     count: Array  # [] int32
+
+
+class RewardTargets(NamedTuple):
+    """The true reward of a `Batch`. Exists in ceiling mode only, where it stands in for `Preferences`."""
+
+    reward: Array  # [H, N], scaled into [-1, 1]
 
 
 class Query(NamedTuple):

@@ -1,0 +1,50 @@
+# Every target sets up what it needs by itself, in .venv, with exact versions. `make help` lists them.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help demo test test-all lint bench clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
+
+demo: $(READY) ## learn toy/reach from preferences, then draw the curve and film the agent
+	@scripts/gl
+	@$(BIN)/python scripts/demo.py
+
+test: $(READY) ## the tests that take minutes
+	@scripts/gl
+	$(BIN)/pytest -n 2 -m "not slow"
+
+test-all: $(READY) ## all tests, also those that learn
+	@scripts/gl
+	$(BIN)/pytest -n 2
+
+lint: $(READY) ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench: $(READY) ## how fast this machine plans, learns and runs end to end
+	$(BIN)/python -m ubp2.bench
+
+clean: ## remove the virtual environment and caches; runs and demos stay
+	rm -rf $(VENV) .pytest_cache .ruff_cache build dist
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Made once, and again when the dependencies change.
+$(READY): pyproject.toml constraints.txt
+	@python=$$(scripts/python); \
+	if [ ! -x $(BIN)/python ] || ! $(BIN)/python -c '' 2>/dev/null; then \
+	  echo "setting up $(VENV) with $$($$python -V)"; \
+	  rm -rf $(VENV); \
+	  $$python -m venv $(VENV); \
+	fi
+	@echo "installing ubp2 and what it needs (some hundred megabytes, once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,dmc]'
+	@touch $@

@@ -1,0 +1,81 @@
+"""The demo: train on toy/reach from preferences alone, draw the learning curve, film the agent, say how it went.
+
+It only calls the command line, and shows each call, so that a newcomer can do the same on another task. An
+interrupted demo goes on where it stopped; once demo/ is complete, the next demo is another seed, in runs/demo-2/.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import imageio_ffmpeg
+
+EVALUATION = "evaluation.json"  # written last: a folder that has it is complete
+UNUSABLE = 2  # exit code of ubp2 for what only the user can mend
+
+
+def main() -> int:
+    number, run = next((n, folder) for n, folder in candidates() if not (folder / EVALUATION).exists())
+    code = UNUSABLE
+    if (run / "config.yaml").exists():
+        code = ubp2("train", "--resume", str(run))
+    while code == UNUSABLE:  # also after a demo that was killed before its first checkpoint
+        if not run.exists():
+            code = ubp2("train", "--preset", "demo", "--seed", str(number - 1), "--out", str(run))
+            break
+        number, run = next((n, folder) for n, folder in candidates() if not folder.exists())
+    if code:
+        return code
+    if code := ubp2("plot", str(run), "--out", str(run / "curve.png")):
+        return code
+    return film(run)
+
+
+def candidates():
+    """Yield (number, folder) of the first demo, the second, ..."""
+    yield 1, Path("demo")
+    number = 2
+    while True:
+        yield number, Path("runs") / f"demo-{number}"
+        number += 1
+
+
+def film(run: Path) -> int:
+    """Evaluate the trained policy, with a clip as mp4 and gif, and print the result."""
+    clip = run / "clip.mp4"
+    command = ["eval", str(run), "--episodes", "20", "--video", str(clip), "--json"]
+    result = subprocess.run(shown(command), stdout=subprocess.PIPE, text=True)
+    if result.returncode:
+        return result.returncode
+    palette = "split[a][b];[a]palettegen[p];[b][p]paletteuse"
+    gif = clip.with_suffix(".gif")
+    ffmpeg = [imageio_ffmpeg.get_ffmpeg_exe(), "-loglevel", "error", "-y", "-i", clip, "-vf", palette, gif]
+    subprocess.run(ffmpeg, check=True, stdin=subprocess.DEVNULL)
+    (run / EVALUATION).write_text(result.stdout, encoding="utf-8")
+    scores = json.loads(result.stdout)["scores"]
+    print("\nLearned from comparisons alone, over 20 new episodes:")
+    for name, value in scores.items():
+        print(f"  {name:14} {value:.2f}")
+    print(f"Learning curve: {run / 'curve.png'}\nClip:           {clip}, {gif}")
+    return 0
+
+
+def ubp2(*arguments: str) -> int:
+    return subprocess.run(shown(list(arguments))).returncode
+
+
+def shown(arguments: list[str]) -> list[str]:
+    """Print the command as the user would type it; return it as it is run here."""
+    print(f"$ {shlex.join(['ubp2', *arguments])}", flush=True)
+    return [sys.executable, "-m", "ubp2", *arguments]
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

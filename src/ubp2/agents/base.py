@@ -1,0 +1,37 @@
+"""An agent is a NamedTuple of pure functions, so that the training loop knows no algorithm by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from jax import Array
+
+from ubp2.types import Batch, Preferences, RewardTargets, Scores, Segments
+
+__all__ = ["Action", "Agent", "Metrics"]
+
+State = Any  # a pytree of arrays, opaque to the loop
+Metrics = dict[str, Array]
+
+
+class Action(NamedTuple):
+    """What an agent does, and why."""
+
+    action: Array  # [A] in [-1, 1]
+    carry: Array  # what the next decision of the episode starts from
+    scores: Scores  # terms of the plan, zeros for the policy
+    broken: Array  # [] plan scores that were not finite
+
+
+class Agent(NamedTuple):
+    """Everything the loop asks of an algorithm. All functions are for one run and one environment."""
+
+    init: Callable[[Array], State]  # key -> state
+    observe: Callable[[State, Array], State]  # one new observation [D]
+    carry: Callable[[], Array]  # what the first decision of an episode starts from
+    plan: Callable[[State, Array, Array, Array, Array], Action]  # state, carry, obs [D], explore [], key
+    react: Callable[[State, Array, Array, Array, Array], Action]  # the same with the policy
+    update: Callable[[State, Batch, Preferences | RewardTargets, Array], tuple[State, Metrics]]
+    segment_returns: Callable[[State, Segments], Array]  # [E, N]
+    predict_reward: Callable[[State, Array, Array], Array]  # obs [N, D], action [N, A] -> [N]

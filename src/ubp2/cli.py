@@ -1,0 +1,207 @@
+"""The command line: ubp2 train | eval | plot | info | envs.
+
+Parsing, help and errors in a configuration are over before anything heavy is imported; `ubp2.commands` imports jax and
+the environments where they are needed.
+
+`ubp2 train` is parsed twice. The first look finds --preset, --env, --config and --resume, which decide the base
+configuration; the second lays the flags over it, so that --help shows the values of the preset that was asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import json
+import math
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import tyro
+
+from ubp2 import commands
+from ubp2._version import __version__
+from ubp2.config_io import check_resumable, load_yaml
+from ubp2.configs import Config
+from ubp2.errors import UserError, unknown_name
+from ubp2.presets import DEFAULT_ENV, DEFAULT_PRESET, preset
+from ubp2.runs import Run
+
+__all__ = ["COMMANDS", "main"]
+
+EXIT_USER_ERROR = 2
+EXIT_INTERRUPTED = 130
+
+
+class Command(NamedTuple):
+    """A command: the dataclass of its arguments, and what it does with them."""
+
+    arguments: type
+    run: Callable[[Any], commands.Outcome]
+
+
+COMMANDS: Mapping[str, Command] = {
+    "train": Command(commands.Train, commands.train),
+    "eval": Command(commands.Eval, commands.evaluate),
+    "plot": Command(commands.Plot, commands.plot),
+    "info": Command(commands.Info, commands.info),
+    "envs": Command(commands.Envs, commands.envs),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    0 done; 2 a mistake that the user can mend; 75 stopped after a checkpoint, run again with --resume; 130 interrupted.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    with _results(reserve="--json" in arguments) as results:
+        try:
+            outcome = _run(arguments)
+        except UserError as error:
+            return _fail(str(error), results, EXIT_USER_ERROR)
+        except KeyboardInterrupt:
+            return _fail("interrupted", results, EXIT_INTERRUPTED)
+        except BrokenPipeError:  # the reader of our output, such as head, has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except OSError as error:
+            if error.errno not in _DISK_ERRORS:
+                raise
+            return _fail(f"cannot write: {error}", results, EXIT_USER_ERROR)
+        if results:
+            print(json.dumps(_jsonable(outcome.data)), file=results)
+        elif outcome.text:
+            print(outcome.text)
+        return outcome.code
+
+
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+def _run(arguments: list[str]) -> commands.Outcome:
+    name, rest = (arguments[0], arguments[1:]) if arguments else ("--help", [])
+    if name in ("-h", "--help", "help"):
+        return commands.Outcome({"commands": list(COMMANDS)}, _usage())
+    if name in ("-V", "--version"):
+        return commands.Outcome({"version": __version__}, f"ubp2 {__version__}")
+    if name not in COMMANDS:
+        raise unknown_name("command", name, COMMANDS)
+    parsed = _parse_train(rest) if name == "train" else _parse(name, rest)
+    return commands.Outcome({}, "") if parsed is None else COMMANDS[name].run(parsed)
+
+
+def _parse_train(arguments: list[str]) -> commands.Train | None:
+    """Find the base configuration, lay the flags over it, and check that a resumed run keeps its own."""
+    resume = _peek(arguments, "--resume")
+    if resume is None:
+        return _parse("train", arguments, commands.Train(config=_base_config(arguments)))
+    for flag in ("--preset", "--config"):
+        if _peek(arguments, flag) is not None:
+            raise UserError(f"--resume goes on with the configuration of the run; leave out {flag}")
+    saved = Run.open(Path(resume)).config
+    parsed = _parse("train", arguments, commands.Train(config=saved))
+    if parsed is not None:
+        check_resumable(saved, parsed.config)
+    return parsed
+
+
+def _base_config(arguments: list[str]) -> Config:
+    """What the flags are laid over: the preset, and over it the file. The environment picks the preset's column."""
+    name, env, file = (_peek(arguments, flag) for flag in ("--preset", "--env", "--config"))
+    if env is None:
+        env = DEFAULT_ENV if file is None else load_yaml(Path(file), Config(env=DEFAULT_ENV)).env
+    base = preset(DEFAULT_PRESET if name is None else name, env)
+    return base if file is None else load_yaml(Path(file), base)
+
+
+def _peek(arguments: list[str], flag: str) -> str | None:
+    """Return the last value given to `flag`, before any real parsing."""
+    value = None
+    for i, here in enumerate(arguments):
+        if here == flag:
+            value = arguments[i + 1] if i + 1 < len(arguments) else None
+        elif here.startswith(f"{flag}="):
+            value = here.partition("=")[2]
+    return value
+
+
+def _parse(name: str, arguments: list[str], default: Any = None) -> Any:
+    """Parse the arguments of one command; None: tyro has printed the help. Its errors come as boxes on stderr."""
+    captured = io.StringIO()
+    capture = contextlib.redirect_stderr(captured) if "--json" in arguments else contextlib.nullcontext()
+    options = {} if default is None else {"default": default}
+    try:
+        with capture:
+            return tyro.cli(COMMANDS[name].arguments, prog=f"ubp2 {name}", args=arguments, **options)
+    except SystemExit as error:
+        if not error.code:
+            return None
+        raise _ParseError(_unboxed(captured.getvalue())) from None
+
+
+class _ParseError(UserError):
+    """Arguments that tyro refused. Empty when tyro has already told the user on stderr."""
+
+
+def _unboxed(text: str) -> str:
+    """The sentence in tyro's box: its first paragraph, without the frame and the title."""
+    lines = [re.sub(r"[│╭╮╰╯]", "", line).strip() for line in text.splitlines()[1:]]
+    first = [line for line in lines if line]
+    rule = next((i for i, line in enumerate(first) if set(line) == {"─"}), len(first))
+    return " ".join(first[:rule])
+
+
+def _fail(message: str, results: TextIO | None, code: int) -> int:
+    if message:
+        print(f"ubp2: {message}", file=sys.stderr)
+    if results:
+        print(json.dumps({"error": message}), file=results)
+    return code
+
+
+@contextlib.contextmanager
+def _results(reserve: bool) -> Iterator[TextIO | None]:
+    """Keep stdout for the one JSON object: whatever else writes there, workers and C libraries too, goes to stderr."""
+    if not reserve:
+        yield None
+        return
+    sys.stdout.flush()
+    real = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with os.fdopen(os.dup(real), "w") as stream, contextlib.redirect_stdout(sys.stderr):
+            yield stream
+    finally:
+        os.dup2(real, 1)
+        os.close(real)
+
+
+def _jsonable(value: Any) -> Any:
+    """Plain JSON: paths and numpy scalars converted, NaN and infinity as null, which JSON does not have."""
+    if isinstance(value, Mapping):
+        return {str(key): _jsonable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_jsonable(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _usage() -> str:
+    lines = ["usage: ubp2 COMMAND [options]", "", "Reinforcement learning from preferences by optimistic planning.", ""]
+    lines += [f"  {name:6} {command.arguments.__doc__}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            *lines,
+            "",
+            "ubp2 COMMAND --help shows the options of a command; every command takes --json.",
+            "Start with: ubp2 train --env toy/reach --steps 3000",
+        ]
+    )

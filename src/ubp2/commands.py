@@ -1,0 +1,209 @@
+"""What each command of the command line takes, does and answers. Heavy imports happen inside the functions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import tyro
+
+from ubp2.config_io import to_dict
+from ubp2.configs import Config
+from ubp2.errors import UserError, unknown_name
+from ubp2.presets import DEFAULT_PRESET
+from ubp2.runs import Run, read_metrics
+from ubp2.system import cache_folder, devices, prepare_jax, versions
+
+__all__ = ["Envs", "Eval", "Info", "Outcome", "Plot", "Train", "envs", "evaluate", "info", "plot", "train"]
+
+EXIT_CHECKPOINTED = 75  # EX_TEMPFAIL of sysexits.h: nothing is wrong, try again
+
+Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+Json = Annotated[Switch, tyro.conf.arg(help="Print one JSON object on stdout, and everything else on stderr.")]
+
+
+class Outcome(NamedTuple):
+    """What a command answers: `data` with --json, `text` otherwise, and the exit code."""
+
+    data: dict[str, Any]
+    text: str
+    code: int = 0
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train an agent from preferences: preset, then the YAML file, then the flags, each over the one before."""
+
+    preset: str = DEFAULT_PRESET
+    """Where the values below come from: cpu (small, any environment), demo, paper (the ten tasks of the paper)."""
+    file: Annotated[Path | None, tyro.conf.arg(name="config")] = None
+    """YAML file with any of the settings below, laid over the preset."""
+    resume: Path | None = None
+    """Run folder to go on with; it keeps its configuration, of which only --steps may grow."""
+    out: Path | None = None
+    """Folder of the new run; None: runs/ and a name made of the environment, the seed and the time."""
+    quiet: Switch = False
+    """Show no progress."""
+    json: Json = False
+    config: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
+
+
+@dataclass(frozen=True)
+class Eval:
+    """Evaluate a trained agent on fresh episodes, without any bonus."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Run folder."""
+    episodes: int = 10
+    """Episodes."""
+    controller: Literal["policy", "planner"] = "policy"
+    """What acts."""
+    seed: int | None = None
+    """First of the seeds of the episodes; None: the evaluation seeds of the run."""
+    video: Path | None = None
+    """Write a clip of the first episode to this .mp4 or .gif file."""
+    json: Json = False
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Draw the learning curves of runs; runs of one environment become a mean over seeds."""
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Run folders."""
+    out: Path = Path("curve.png")
+    """File to write: .png, .pdf or .svg."""
+    json: Json = False
+
+
+@dataclass(frozen=True)
+class Info:
+    """Show versions and folders for a bug report, or what is in a run folder."""
+
+    run: Annotated[Path | None, tyro.conf.Positional] = None
+    """Run folder to summarise; None: this installation."""
+    devices: Switch = False
+    """Also list the devices that jax sees (takes seconds: imports jax)."""
+    json: Json = False
+
+
+@dataclass(frozen=True)
+class Envs:
+    """List the environment ids that --env takes."""
+
+    suite: str | None = None
+    """Only this suite: toy, metaworld, dmc, gym."""
+    json: Json = False
+
+
+def train(args: Train) -> Outcome:
+    """Start or resume a run; an unfinished one (a signal stopped it after a checkpoint) ends with its own code."""
+    if args.resume and args.out:
+        raise UserError("--resume goes on in the folder of the run; leave out --out")
+    prepare_jax()
+    from ubp2 import api
+
+    progress = not args.quiet
+    if args.resume:
+        result = api.resume(args.resume, config=args.config, progress=progress)
+    else:
+        result = api.train(args.config, out=args.out, progress=progress)
+    data = result._asdict()
+    if not result.finished:
+        text = f"stopped at decision {result.decisions}; go on with: ubp2 train --resume {result.folder}"
+        return Outcome(data, text, EXIT_CHECKPOINTED)
+    lines = [f"finished: {result.decisions} decisions, {result.labels} labels"]
+    lines += _evaluation_lines(result.evaluation)
+    lines.append(f"run folder: {result.folder}")
+    return Outcome(data, "\n".join(lines))
+
+
+def evaluate(args: Eval) -> Outcome:
+    """Evaluate the last checkpoint of a run."""
+    if args.episodes < 1:
+        raise UserError(f"--episodes must be at least 1, got {args.episodes}")
+    Run.open(args.run)  # a wrong folder is told before jax is imported
+    prepare_jax()
+    from ubp2 import api
+
+    scores = api.evaluate(
+        args.run, episodes=args.episodes, controller=args.controller, seed=args.seed, video=args.video
+    )
+    lines = [f"{args.controller} over {args.episodes} episodes of {args.run}", *_evaluation_lines(scores)]
+    data = {"run": args.run, "controller": args.controller, "episodes": args.episodes, "scores": scores}
+    if args.video:
+        data["video"] = args.video
+        lines.append(f"clip: {args.video}")
+    return Outcome(data, "\n".join(lines))
+
+
+def plot(args: Plot) -> Outcome:
+    """Draw the curves of one or several runs into one figure."""
+    if not args.runs:
+        raise UserError("ubp2 plot needs at least one run folder: ubp2 plot RUN --out curve.png")
+    from ubp2.evaluation.plots import plot_runs
+
+    plot_runs(list(args.runs), args.out)
+    return Outcome({"out": args.out, "runs": list(args.runs)}, f"curves: {args.out}")
+
+
+def info(args: Info) -> Outcome:
+    """Describe the installation, or a run."""
+    data = _describe_run(args.run) if args.run else _describe_installation()
+    if args.devices:
+        data["devices"] = devices()
+    return Outcome(data, "\n".join(_lines(data)))
+
+
+def envs(args: Envs) -> Outcome:
+    """List environment ids, one a line."""
+    from ubp2.envs.registry import list_ids
+
+    suites = list_ids()
+    if args.suite is not None and args.suite not in suites:
+        raise unknown_name("suite", args.suite, suites)
+    ids = [name for suite, names in suites.items() if args.suite in (None, suite) for name in names]
+    return Outcome({"envs": ids}, "\n".join(ids))
+
+
+def _evaluation_lines(scores: Mapping[str, float]) -> list[str]:
+    width = max(map(len, scores), default=0)
+    return [f"  {name:{width}}  {value:.3g}" for name, value in scores.items()]
+
+
+def _describe_installation() -> dict[str, Any]:
+    from ubp2.envs.gl import choose_backend
+
+    choose_backend()
+    rendering = os.environ.get("MUJOCO_GL", "the default of this platform")
+    return {"versions": versions(), "cache": cache_folder(), "rendering": rendering}
+
+
+def _describe_run(run: Path) -> dict[str, Any]:
+    config, rows = Run.open(run).config, read_metrics(run)
+    used = [row["labels/used"] for row in rows if "labels/used" in row]
+    evaluations = [row for row in rows if row.get("kind") == "eval"]
+    return {
+        "run": run,
+        "decisions": max((row["decision"] for row in rows), default=0),
+        "of": config.steps,
+        "labels": max(used, default=0),
+        "evaluation": evaluations[-1] if evaluations else {},
+        "config": to_dict(config),
+    }
+
+
+def _lines(data: Mapping[str, Any], indent: str = "") -> list[str]:
+    """Nested data as indented 'name: value' lines."""
+    lines = []
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            lines += [f"{indent}{key}:", *_lines(value, indent + "  ")]
+        elif isinstance(value, list):
+            lines.append(f"{indent}{key}: {', '.join(map(str, value))}")
+        else:
+            lines.append(f"{indent}{key}: {value}")
+    return lines

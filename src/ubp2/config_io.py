@@ -1,0 +1,174 @@
+"""Configurations as plain data: to and from dictionaries and YAML, every key and value checked by name.
+
+The dataclasses of `ubp2.configs` are the only schema. A file may name any subset of the fields; what it leaves out
+keeps the value of the base it is laid over.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from ubp2.configs import Config
+from ubp2.errors import UserError, did_you_mean
+
+__all__ = [
+    "check_resumable",
+    "differences",
+    "from_dict",
+    "load_yaml",
+    "save_yaml",
+    "to_dict",
+]
+
+
+def to_dict(config: Config) -> dict[str, Any]:
+    """Return `config` as nested dictionaries of plain values; tuples become lists, as YAML and JSON have them."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain(item) for key, item in value.items()}
+        return list(value) if isinstance(value, tuple) else value
+
+    return plain(dataclasses.asdict(config))
+
+
+def from_dict(data: Mapping[str, Any], base: Config | None = None) -> Config:
+    """Return `base` (the defaults, if None) with the fields named in `data` replaced; refuse unknown keys and types."""
+    return _overlay(Config() if base is None else base, data, "")
+
+
+def save_yaml(config: Config, path: Path) -> None:
+    """Write every field of `config`, in the order of the dataclasses."""
+    path.write_text(yaml.safe_dump(to_dict(config), sort_keys=False), encoding="utf-8")
+
+
+def load_yaml(path: Path, base: Config | None = None) -> Config:
+    """Return `base` with the fields that the file at `path` names; errors name the file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"there is no configuration file {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the configuration file {path}: {error}") from None
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    try:
+        return from_dict({} if data is None else data, base)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def differences(a: Config, b: Config) -> list[str]:
+    """Return one line 'dotted.field: value in a -> value in b' for each field that differs."""
+    other = dict(_leaves(b))
+    return [f"{name}: {value} -> {other[name]}" for name, value in _leaves(a) if value != other[name]]
+
+
+def check_resumable(saved: Config, asked: Config) -> None:
+    """Refuse to go on with a run under another configuration; only `steps` may grow.
+
+    Anything else would give curves that no single configuration produces.
+    """
+    changed = differences(dataclasses.replace(saved, steps=asked.steps), asked)
+    if changed:
+        raise UserError(
+            f"a run resumes with the configuration it began with, and these fields differ: {'; '.join(changed)}. "
+            f"Leave them out, or start a new run"
+        )
+    if asked.steps < saved.steps:
+        raise UserError(f"a resumed run can be made longer but not shorter: --steps {asked.steps} < {saved.steps}")
+
+
+def _leaves(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted name, value) of every field that is not itself a section."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from _leaves(value, f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name, value
+
+
+@functools.cache
+def _hints(section: type) -> dict[str, Any]:
+    return typing.get_type_hints(section)
+
+
+def _overlay(section: Any, data: Any, prefix: str) -> Any:
+    """Return the dataclass `section` with `data` laid over it; `prefix` is its dotted name with a final dot."""
+    if not isinstance(data, Mapping):
+        raise _mismatch(prefix.rstrip(".") or "the configuration", "a table of settings", data)
+    hints = _hints(type(section))
+    replaced = {}
+    for key, value in data.items():
+        name = f"{prefix}{key}"
+        if key not in hints:
+            place = f" in {prefix[:-1]}" if prefix else ""
+            raise UserError(
+                f"unknown setting '{name}'.{did_you_mean(str(key), hints)} Known{place}: {', '.join(hints)}"
+            )
+        current = getattr(section, key)
+        nested = dataclasses.is_dataclass(current)
+        replaced[key] = _overlay(current, value, f"{name}.") if nested else _convert(value, hints[key], name)
+    return dataclasses.replace(section, **replaced)
+
+
+def _convert(value: Any, hint: Any, name: str) -> Any:
+    """Return `value` as the type `hint`, or raise with what was expected and what came."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        if value is None and type(None) in arguments:
+            return None
+        (inner,) = (argument for argument in arguments if argument is not type(None))
+        return _convert(value, inner, name)
+    if origin is Literal:
+        if value in arguments:
+            return value
+        suggestion = did_you_mean(str(value), [str(choice) for choice in arguments])
+        raise UserError(f"{name} must be one of {', '.join(map(str, arguments))}, got {value!r}.{suggestion}")
+    if origin is tuple:
+        return _convert_tuple(value, arguments, name)
+    if hint is float:
+        return _convert_float(value, name)
+    # bool is a subclass of int, and `steps: true` is a mistake
+    if isinstance(value, hint) and isinstance(value, bool) == (hint is bool):
+        return value
+    raise _mismatch(name, _NAMES[hint], value)
+
+
+def _convert_float(value: Any, name: str) -> float:
+    if isinstance(value, bool):
+        raise _mismatch(name, "a number", value)
+    try:  # YAML 1.1 reads 3e-4, without a point, as text
+        return float(value)
+    except (TypeError, ValueError):
+        raise _mismatch(name, "a number", value) from None
+
+
+def _convert_tuple(value: Any, arguments: tuple[Any, ...], name: str) -> tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise _mismatch(name, "a list", value)
+    if arguments[-1] is Ellipsis:
+        arguments = (arguments[0],) * len(value)
+    if len(value) != len(arguments):
+        raise _mismatch(name, f"a list of {len(arguments)} values", value)
+    return tuple(
+        _convert(item, hint, f"{name}[{i}]") for i, (item, hint) in enumerate(zip(value, arguments, strict=True))
+    )
+
+
+_NAMES = {int: "a whole number", str: "text", bool: "true or false"}
+
+
+def _mismatch(name: str, expected: str, value: Any) -> UserError:
+    return UserError(f"{name} must be {expected}, got {value!r} ({type(value).__name__})")

@@ -1,0 +1,92 @@
+"""The DeepMind Control Suite from states: ``dmc/<domain>-<task>``, such as dmc/walker-walk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box
+
+from ubp2.configs import EnvironmentConfig
+from ubp2.envs.adapter import Adapter, clock
+from ubp2.envs.base import Env
+from ubp2.envs.gl import choose_backend, no_rendering
+from ubp2.errors import unknown_name
+
+choose_backend()
+
+from dm_control import suite  # noqa: E402 (the backend is chosen when mujoco loads)
+
+__all__ = ["Control", "load", "task_ids"]
+
+_SIMULATOR_STEPS = 1000
+_SIZE = 256
+
+
+class Control(gymnasium.Env):
+    """One task of the suite as a Gymnasium environment; the suite's clock is left to the adapter."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012 (Gymnasium's own attribute)
+
+    def __init__(self, domain: str, task: str) -> None:
+        self.render_mode = "rgb_array"
+        self._name = f"dmc/{domain}-{task}"
+        # A fixed seed at construction: some domains (lqr) draw the model itself here.
+        self._env = suite.load(domain, task, task_kwargs={"random": 0, "time_limit": float("inf")})
+        action = self._env.action_spec()
+        self.action_space = Box(action.minimum.astype(np.float32), action.maximum.astype(np.float32))
+        size = sum(int(np.prod(part.shape)) for part in self._env.observation_spec().values())
+        self.observation_space = Box(-np.inf, np.inf, (size,), np.float32)
+
+    @property
+    def simulator_fps(self) -> float:
+        return 1.0 / self._env.control_timestep()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        if seed is not None:
+            # The task draws every episode from this generator; there is no public setter.
+            self._env.task._random = np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed)))
+        return _flatten(self._env.reset().observation), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        result = self._env.step(action)
+        # discount 0 is the suite's way to say that the task itself is over
+        return _flatten(result.observation), float(result.reward or 0.0), result.discount == 0.0, result.last(), {}
+
+    def render(self) -> np.ndarray:  # type: ignore[override]
+        """Return the view of the task's first camera, [256, 256, 3] uint8."""
+        try:
+            return self._env.physics.render(_SIZE, _SIZE, camera_id=0)
+        except Exception as error:  # each OpenGL binding fails in its own way
+            raise no_rendering(self._name, error) from error
+
+    def close(self) -> None:
+        self._env.close()
+
+
+def task_ids() -> list[str]:
+    """All tasks of the installed suite, as <domain>-<task>."""
+    return sorted(f"{domain}-{task}" for domain, task in suite.ALL_TASKS)
+
+
+def load(name: str, options: EnvironmentConfig) -> Env:
+    """Build `dmc/<domain>-<task>`; action repeat 2 and 1000 simulator steps unless the options say otherwise."""
+    if name not in task_ids():
+        raise unknown_name("Control Suite task", name, task_ids())
+    domain, _, task = name.partition("-")
+    env = Control(domain, task)
+    repeat, decisions = clock(options, repeat=2, simulator_steps=_SIMULATOR_STEPS)
+    return Adapter(
+        env,
+        f"dmc/{name}",
+        action_repeat=repeat,
+        episode_decisions=decisions,
+        has_success=False,
+        fps=env.simulator_fps,
+    )
+
+
+def _flatten(observation: Any) -> np.ndarray:
+    return np.concatenate([np.ravel(part) for part in observation.values()]).astype(np.float32)

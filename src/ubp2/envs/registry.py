@@ -1,0 +1,150 @@
+"""Environment ids: ``suite/task`` to an `Env`. A suite is imported when one of its tasks is asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ubp2.configs import EnvironmentConfig
+from ubp2.envs.base import Env
+from ubp2.errors import UserError, did_you_mean, unknown_name
+
+if TYPE_CHECKING:
+    from gymnasium.envs.registration import EnvSpec
+
+__all__ = ["GYM_IDS", "METAWORLD_TASKS", "list_ids", "make"]
+
+# Written out, so that listing them does not load a simulator; a test compares it with the installed Meta-World.
+# fmt: off
+METAWORLD_TASKS = (
+    "assembly", "basketball", "bin-picking", "box-close", "button-press", "button-press-topdown",
+    "button-press-topdown-wall", "button-press-wall", "coffee-button", "coffee-pull", "coffee-push", "dial-turn",
+    "disassemble", "door-close", "door-lock", "door-open", "door-unlock", "drawer-close", "drawer-open",
+    "faucet-close", "faucet-open", "hammer", "hand-insert", "handle-press", "handle-press-side", "handle-pull",
+    "handle-pull-side", "lever-pull", "peg-insert-side", "peg-unplug-side", "pick-out-of-hole", "pick-place",
+    "pick-place-wall", "plate-slide", "plate-slide-back", "plate-slide-back-side", "plate-slide-side", "push",
+    "push-back", "push-wall", "reach", "reach-wall", "shelf-place", "soccer", "stick-pull", "stick-push", "sweep",
+    "sweep-into", "window-close", "window-open",
+)
+# fmt: on
+
+# Those of Gymnasium's own environments that have vector observations and continuous actions; others may be used too.
+GYM_IDS = (
+    "Ant-v5",
+    "BipedalWalker-v3",
+    "HalfCheetah-v5",
+    "Hopper-v5",
+    "Humanoid-v5",
+    "HumanoidStandup-v5",
+    "InvertedDoublePendulum-v5",
+    "InvertedPendulum-v5",
+    "MountainCarContinuous-v0",
+    "Pendulum-v1",
+    "Pusher-v5",
+    "Reacher-v5",
+    "Swimmer-v5",
+    "Walker2d-v5",
+)
+
+
+def make(env_id: str, options: EnvironmentConfig) -> Env:
+    """Build the environment of an id: toy/reach, metaworld/door-close, dmc/walker-walk, gym/Pendulum-v1."""
+    suite, slash, task = env_id.partition("/")
+    if not slash:
+        known = [name for names in list_ids().values() for name in names]
+        nearest = [name for name in known if name.endswith(f"/{env_id}")]
+        hint = f" Did you mean {' or '.join(nearest)}?" if nearest else did_you_mean(env_id, known)
+        raise UserError(f"'{env_id}' is no environment id, expected suite/task such as toy/reach.{hint}")
+    if suite not in _SUITES:
+        raise unknown_name("environment suite", suite, _SUITES)
+    return _SUITES[suite](task, options)
+
+
+def list_ids() -> dict[str, list[str]]:
+    """Ids of every suite; empty for one whose package is not installed. gym/ takes any other registered id too."""
+    dmc: list[str] = []
+    if importlib.util.find_spec("dm_control"):
+        dmc = [f"dmc/{task}" for task in importlib.import_module("ubp2.envs.dmcontrol").task_ids()]
+    return {
+        "toy": ["toy/reach"],
+        "metaworld": [f"metaworld/{task}" for task in METAWORLD_TASKS],
+        "dmc": dmc,
+        "gym": [f"gym/{name}" for name in GYM_IDS],
+    }
+
+
+def _make_toy(task: str, options: EnvironmentConfig) -> Env:
+    from ubp2.envs import toy
+    from ubp2.envs.adapter import Adapter, clock
+
+    if task != "reach":
+        raise unknown_name("toy task", task, ["reach"])
+    repeat, decisions = clock(options, repeat=1, simulator_steps=toy.DECISIONS)
+    return Adapter(toy.Reach(), "toy/reach", action_repeat=repeat, episode_decisions=decisions, has_success=True)
+
+
+def _make_metaworld(task: str, options: EnvironmentConfig) -> Env:
+    if task not in METAWORLD_TASKS:  # before the import, which takes a second
+        raise unknown_name("Meta-World task", task, METAWORLD_TASKS)
+    return _suite("metaworld", "metaworld", "pip install 'metaworld>=3.1.1'").load(task, options)
+
+
+def _make_dmc(task: str, options: EnvironmentConfig) -> Env:
+    return _suite("dmcontrol", "dm_control", "pip install 'ubp2[dmc]'").load(task, options)
+
+
+def _make_gym(name: str, options: EnvironmentConfig) -> Env:
+    """Build a registered Gymnasium id without its wrappers for time limit and checks: the adapter does both."""
+    import gymnasium
+    from gymnasium.envs.registration import load_env_creator
+
+    from ubp2.envs.adapter import Adapter, clock
+    from ubp2.envs.gl import choose_backend
+
+    choose_backend()
+    spec = _gym_spec(name)
+    repeat, decisions = clock(options, repeat=1, simulator_steps=spec.max_episode_steps)
+    bare = dataclasses.replace(spec, max_episode_steps=None, order_enforce=False, disable_env_checker=True)
+    try:
+        entry = spec.entry_point
+        creator = load_env_creator(entry) if isinstance(entry, str) else entry
+        modes = getattr(creator, "metadata", {}).get("render_modes", [])
+        env = gymnasium.make(bare, render_mode="rgb_array" if "rgb_array" in modes else None)
+    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+        raise UserError(f"gym/{name} needs a package that is not installed: {error}") from error
+    return Adapter(env, f"gym/{name}", action_repeat=repeat, episode_decisions=decisions)
+
+
+def _gym_spec(name: str) -> EnvSpec:
+    """Find a registered id; ``module:Name-v0`` imports the module that registers it first."""
+    import gymnasium
+
+    module, _, registered = name.rpartition(":")
+    if module:
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            raise UserError(f"gym/{name}: cannot import {module}: {error}") from error
+    spec = gymnasium.registry.get(registered)
+    if spec is None:
+        hint = "" if module else "; if another package registers it, write gym/<module>:<id>"
+        raise UserError(f"{unknown_name('Gymnasium id', registered, gymnasium.registry)}{hint}")
+    return spec
+
+
+def _suite(module: str, package: str, install: str) -> Any:
+    """Import the module of a suite; a missing package becomes the command that installs it."""
+    if importlib.util.find_spec(package) is None:
+        raise UserError(f"the package {package} is not installed; run: {install}")
+    return importlib.import_module(f"ubp2.envs.{module}")
+
+
+_SUITES: dict[str, Callable[[str, EnvironmentConfig], Env]] = {
+    "toy": _make_toy,
+    "metaworld": _make_metaworld,
+    "dmc": _make_dmc,
+    "gym": _make_gym,
+}

@@ -1,0 +1,159 @@
+"""The inside of a worker process, and the wire format that it shares with `ubp2.envs.workers`.
+
+A message is one byte. The arrays lie in shared memory (`Slots`); only what is rare (the order, the spec, errors,
+frames) follows its byte as a block with a length. Nothing here may import jax.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import signal
+import socket
+import struct
+import sys
+import traceback
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ubp2.configs import EnvironmentConfig
+from ubp2.envs.base import Env
+from ubp2.errors import UserError
+
+__all__ = [
+    "CRASH",
+    "OK",
+    "RENDER",
+    "RESET",
+    "STEP",
+    "USER_ERROR",
+    "Slots",
+    "map_slots",
+    "read_block",
+    "serve",
+    "write_block",
+]
+
+STEP, RESET, RENDER = b"s", b"r", b"v"  # parent to worker
+OK, USER_ERROR, CRASH = b"k", b"u", b"x"  # worker to parent; the errors are followed by a block of text
+
+
+class Slots(NamedTuple):
+    """One worker's shared memory."""
+
+    reward: np.ndarray  # [1] float64
+    seed: np.ndarray  # [1] int64
+    obs: np.ndarray  # [D] float32
+    action: np.ndarray  # [A] float32
+    flags: np.ndarray  # [3] bool: terminated, truncated, success
+
+
+def map_slots(fd: int, obs_dim: int, action_dim: int) -> Slots:
+    """Map the file behind `fd`, grown to the size that the sizes ask for."""
+    size = 16 + 4 * (obs_dim + action_dim) + 3
+    if os.fstat(fd).st_size < size:
+        os.ftruncate(fd, size)
+    memory = mmap.mmap(fd, size)
+    obs, action = 16, 16 + 4 * obs_dim
+    return Slots(
+        reward=np.frombuffer(memory, np.float64, 1, 0),
+        seed=np.frombuffer(memory, np.int64, 1, 8),
+        obs=np.frombuffer(memory, np.float32, obs_dim, obs),
+        action=np.frombuffer(memory, np.float32, action_dim, action),
+        flags=np.frombuffer(memory, np.bool_, 3, action + 4 * action_dim),
+    )
+
+
+def write_block(connection: socket.socket, content: bytes) -> None:
+    """Send bytes with their length in front."""
+    connection.sendall(struct.pack("<Q", len(content)) + content)
+
+
+def read_block(connection: socket.socket) -> bytes:
+    """Receive what `write_block` sent; EOFError where the other end is gone."""
+    return _read(connection, struct.unpack("<Q", _read(connection, 8))[0])
+
+
+def serve(socket_fd: int, memory_fd: int) -> None:
+    """Build the environment that the parent orders, then answer until the socket closes."""
+    # Ctrl-C is the parent's to handle: it closes the socket when it is done.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with socket.socket(fileno=socket_fd) as connection:
+        try:
+            order = read_block(connection)
+            try:
+                env = _build(order)
+                slots = map_slots(memory_fd, env.spec.obs_dim, env.spec.action_dim)
+            except Exception as error:
+                _report(connection, error)
+                return
+            connection.sendall(OK)
+            write_block(connection, json.dumps(env.spec._asdict()).encode())
+            _answer(env, slots, connection)
+        except (EOFError, ConnectionError):
+            return
+
+
+def _answer(env: Env, slots: Slots, connection: socket.socket) -> None:
+    """The loop of a worker. An exception of the environment is told to the parent, and the worker goes on."""
+    while command := connection.recv(1):
+        try:
+            frame = _obey(env, slots, command)
+        except Exception as error:
+            _report(connection, error)
+            continue
+        connection.sendall(OK)
+        if frame is not None:
+            write_block(connection, struct.pack("<II", *frame.shape[:2]) + frame.tobytes())
+    env.close()
+
+
+def _obey(env: Env, slots: Slots, command: bytes) -> np.ndarray | None:
+    """Carry out one command on the shared memory; only a rendered frame is returned."""
+    if command == STEP:
+        slots.obs[:], slots.reward[0], *slots.flags[:] = env.step(slots.action)
+    elif command == RESET:
+        slots.obs[:] = env.reset(int(slots.seed[0]))
+    else:
+        return env.render()
+    return None
+
+
+def _build(order: bytes) -> Env:
+    """The environment of an order: JSON with an id, or the pickle of a user's function. See `workers.connect`."""
+    kind, _, content = order.partition(b"\n")
+    header: dict[str, Any] = json.loads(kind)
+    options = EnvironmentConfig(**header["options"])
+    if header["id"] is not None:
+        from ubp2.envs.registry import make
+
+        return make(header["id"], options)
+    import cloudpickle
+
+    from ubp2.envs.adapter import adapt
+
+    return adapt(cloudpickle.loads(content), options)
+
+
+def _report(connection: socket.socket, error: Exception) -> None:
+    """Tell the parent: a UserError as it is, anything else with the traceback below this module's frames."""
+    if isinstance(error, UserError):
+        connection.sendall(USER_ERROR)
+        write_block(connection, str(error).encode())
+        return
+    connection.sendall(CRASH)
+    text = f"{type(error).__name__}: {error}\n\n{traceback.format_exc()}"
+    write_block(connection, text.encode(errors="replace"))
+    sys.stderr.flush()
+
+
+def _read(connection: socket.socket, size: int) -> bytes:
+    content = bytearray()
+    while len(content) < size:
+        part = connection.recv(min(size - len(content), 1 << 20))
+        if not part:
+            raise EOFError
+        content += part
+    return bytes(content)

@@ -1,0 +1,61 @@
+"""Metrics of finished and running runs, read back as curves. Knows the run folder, not how it is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ubp2.runs import Run, read_metrics
+
+__all__ = ["Curve", "RunCurves", "mean_curve", "read_run"]
+
+
+class Curve(NamedTuple):
+    """One metric of one run."""
+
+    decision: np.ndarray  # [T] increasing
+    value: np.ndarray  # [T]
+
+
+class RunCurves(NamedTuple):
+    """What a figure needs of a run."""
+
+    env: str
+    seed: int
+    budget: int | None
+    rows: list[dict[str, Any]]
+
+    def curve(self, key: str) -> Curve:
+        """The metric `key`; empty where the run has none. Gaps (null, NaN) are left out."""
+        points = {row["decision"]: row[key] for row in self.rows if _is_number(row.get(key))}
+        decisions = sorted(points)
+        return Curve(np.array(decisions, float), np.array([points[d] for d in decisions], float))
+
+
+def read_run(run: Path) -> RunCurves:
+    """Read the configuration and the metrics of a run folder."""
+    config = Run.open(run).config
+    return RunCurves(config.env, config.seed, config.preferences.budget, read_metrics(run))
+
+
+def mean_curve(curves: Iterable[Curve]) -> Curve:
+    """Mean over runs on the decisions that all of them cover; linear between the measurements of each."""
+    curves = [curve for curve in curves if curve.decision.size]
+    if not curves:
+        return Curve(np.array([]), np.array([]))
+    start = max(curve.decision[0] for curve in curves)
+    end = min(curve.decision[-1] for curve in curves)
+    grid = np.unique(np.concatenate([curve.decision for curve in curves]))
+    grid = grid[(grid >= start) & (grid <= end)]
+    return Curve(grid, np.mean(_on(grid, curves), axis=0))
+
+
+def _on(grid: np.ndarray, curves: Sequence[Curve]) -> np.ndarray:
+    return np.stack([np.interp(grid, curve.decision, curve.value) for curve in curves])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and bool(np.isfinite(value))

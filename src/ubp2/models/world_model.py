@@ -1,0 +1,129 @@
+"""The world model: ensembles of dynamics, Gaussian reward and value, and a tanh-Gaussian policy.
+
+The model state z is the normalised observation (default) or a learned latent; everything below is the same for both.
+"""
+
+from __future__ import annotations
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ubp2.configs import ModelConfig
+from ubp2.models import heads, normalizer
+from ubp2.models.networks import MLP, apply_members, apply_own, ensemble, simnorm
+from ubp2.models.normalizer import Normalizer
+
+__all__ = ["WorldModel", "encode", "init", "next_members", "next_own", "policy", "reward", "rollout", "value"]
+
+INITIAL_LOG_STD = -1.0  # of the reward: members a few tenths apart then differ clearly, yet short of saturation
+
+
+class WorldModel(eqx.Module):
+    """All learned networks but the policy. Ensembles have their parameters stacked on a first axis."""
+
+    encoder: MLP | None  # only in latent space
+    dynamics: MLP  # [E, ...]
+    reward: MLP  # [E, ...]
+    value: MLP  # [E, ...]
+
+
+def init(config: ModelConfig, obs_dim: int, action_dim: int, key: Array) -> tuple[WorldModel, MLP]:
+    """Fresh parameters of the world model and of the policy."""
+    k_encoder, k_dynamics, k_reward, k_value, k_policy = jax.random.split(key, 5)
+    latent = config.space == "latent"
+    state_dim = config.latent_dim if latent else obs_dim
+    hidden = [config.width] * config.depth
+    inputs = state_dim + action_dim
+    # Dynamics start as "nothing changes" and values at zero; rewards start small but different, so that members
+    # disagree where no label has spoken yet.
+    model = WorldModel(
+        encoder=MLP([obs_dim, 256, config.latent_dim], key=k_encoder) if latent else None,
+        dynamics=ensemble(
+            config.dynamics_members,
+            lambda k: MLP([inputs, *hidden, state_dim], key=k, output_scale=1.0 if latent else 0.01),
+            k_dynamics,
+        ),
+        reward=ensemble(
+            config.reward_members, lambda k: MLP([inputs, *hidden, 2], key=k, output_scale=0.3), k_reward
+        ),
+        value=ensemble(
+            config.value_members,
+            lambda k: MLP([inputs, *hidden, heads.value_outputs(config.value_head)], key=k, output_scale=0.0),
+            k_value,
+        ),
+    )
+    return model, MLP([state_dim, *hidden, 2 * action_dim], key=k_policy, output_scale=0.1)
+
+
+def encode(model: WorldModel, stats: Normalizer, obs: Array) -> Array:
+    """Observations [..., D] to model states [..., Z]."""
+    normal = normalizer.normalize(stats, obs)
+    return normal if model.encoder is None else simnorm(model.encoder(normal))
+
+
+def _advance(model: WorldModel, z: Array, output: Array) -> Array:
+    return z + output if model.encoder is None else simnorm(output)
+
+
+def next_members(model: WorldModel, z: Array, action: Array) -> Array:
+    """What every dynamics member makes of the same state: [..., Z], [..., A] -> [E, ..., Z]."""
+    return _advance(model, z[None], apply_members(model.dynamics, jnp.concatenate([z, action], -1)))
+
+
+def next_own(model: WorldModel, z: Array, action: Array) -> Array:
+    """Each member steps a state of its own: [E, ..., Z], [..., A] -> [E, ..., Z]."""
+    own_action = jnp.broadcast_to(action, (z.shape[0], *action.shape))
+    return _advance(model, z, apply_own(model.dynamics, jnp.concatenate([z, own_action], -1)))
+
+
+def rollout(model: WorldModel, z: Array, actions: Array) -> Array:
+    """Each member's own trajectory: [..., Z], [H, ..., A] -> [E, H+1, ..., Z]."""
+    members = model.dynamics.weights[0].shape[0]
+    start = jnp.broadcast_to(z, (members, *z.shape))
+
+    def step(state: Array, action: Array) -> tuple[Array, Array]:
+        state = next_own(model, state, action)
+        return state, state
+
+    _, states = jax.lax.scan(step, start, actions)  # [H, E, ..., Z]
+    return jnp.concatenate([start[:, None], jnp.moveaxis(states, 0, 1)], axis=1)
+
+
+def reward(config: ModelConfig, model: WorldModel, z: Array, action: Array) -> tuple[Array, Array]:
+    """Mean and log standard deviation of every reward member: [..., Z], [..., A] -> [E, ...] twice."""
+    output = apply_members(model.reward, jnp.concatenate([z, action], -1))
+    mean = jnp.tanh(output[..., 0]) if config.reward_head == "tanh" else output[..., 0]
+    low, high = config.reward_log_std
+    start = min(max((INITIAL_LOG_STD - low) / (high - low), 0.01), 0.99)
+    return mean, low + (high - low) * jax.nn.sigmoid(output[..., 1] + math.log(start / (1 - start)))
+
+
+def value(config: ModelConfig, members: MLP, z: Array, action: Array) -> Array:
+    """Value of every member in units of return: [..., Z], [..., A] -> [E, ...]."""
+    return heads.decode_value(config.value_head, value_logits(members, z, action))
+
+
+def value_logits(members: MLP, z: Array, action: Array) -> Array:
+    """Raw outputs of the value members, for the loss: -> [E, ..., outputs]."""
+    return apply_members(members, jnp.concatenate([z, action], -1))
+
+
+def policy(config: ModelConfig, network: MLP, z: Array, key: Array, scale: Array | float = 1.0) -> tuple[Array, Array]:
+    """Sample the tanh-Gaussian policy: [..., Z] -> action [..., A] and its log density [...].
+
+    `scale` multiplies the standard deviation; 0 gives the mode.
+    """
+    mean, raw = jnp.split(network(z), 2, axis=-1)
+    low, high = config.policy_log_std
+    log_std = low + 0.5 * (high - low) * (jnp.tanh(raw) + 1)
+    noise = jax.random.normal(key, mean.shape)
+    before = mean + scale * jnp.exp(log_std) * noise
+    action = jnp.tanh(before)
+    log_normal = -0.5 * noise**2 - log_std - 0.5 * jnp.log(2 * jnp.pi)
+    # log(1 - tanh^2 x) = 2 (log 2 - x - softplus(-2x)), stable for large x
+    log_slope = 2 * (jnp.log(2.0) - before - jax.nn.softplus(-2 * before))
+    return action, jnp.sum(log_normal - log_slope, axis=-1)

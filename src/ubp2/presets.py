@@ -1,0 +1,136 @@
+"""Named configurations: `paper` (the appendix tables), `cpu` (small, useful on two cores) and `demo`.
+
+A preset is a function of the environment id, because the paper's tables differ by task. Presets are plain objects:
+what a preset sets stands in its function and nowhere else, everything else is the default of `ubp2.configs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from ubp2.configs import (
+    CheckpointConfig,
+    Config,
+    EvaluationConfig,
+    ModelConfig,
+    PlannerConfig,
+    PreferenceConfig,
+    TrainingConfig,
+)
+from ubp2.errors import UserError, did_you_mean, unknown_name
+
+__all__ = ["DEFAULT_ENV", "DEFAULT_PRESET", "PAPER_TASKS", "PRESETS", "PaperTask", "preset"]
+
+DEFAULT_PRESET = "cpu"
+DEFAULT_ENV = "toy/reach"
+
+
+class PaperTask(NamedTuple):
+    """One column of the two tables in the paper's appendix; rows that are equal in all columns stand in `_paper`."""
+
+    seeds: int
+    per_session: int  # num_pref_per_addition, K
+    budget: int  # max_pref_feedback, N_pref
+    reward_batch: int  # reward_batch_size
+    horizon: int  # planner horizon, H
+
+
+PAPER_TASKS: Mapping[str, PaperTask] = MappingProxyType(
+    {
+        "metaworld/door-close": PaperTask(seeds=10, per_session=12, budget=500, reward_batch=50, horizon=7),
+        "metaworld/window-close": PaperTask(seeds=10, per_session=12, budget=500, reward_batch=50, horizon=7),
+        "metaworld/handle-press": PaperTask(seeds=10, per_session=12, budget=1000, reward_batch=50, horizon=7),
+        "metaworld/coffee-button": PaperTask(seeds=10, per_session=25, budget=1000, reward_batch=50, horizon=11),
+        "metaworld/faucet-open": PaperTask(seeds=15, per_session=12, budget=2000, reward_batch=50, horizon=7),
+        "metaworld/door-open": PaperTask(seeds=15, per_session=12, budget=2000, reward_batch=50, horizon=11),
+        "metaworld/door-unlock": PaperTask(seeds=10, per_session=12, budget=2500, reward_batch=50, horizon=11),
+        "metaworld/sweep-into": PaperTask(seeds=10, per_session=25, budget=5000, reward_batch=100, horizon=7),
+        "metaworld/drawer-open": PaperTask(seeds=10, per_session=25, budget=5000, reward_batch=100, horizon=7),
+        "metaworld/hammer": PaperTask(seeds=15, per_session=50, budget=10_000, reward_batch=200, horizon=7),
+    }
+)
+
+
+def _paper(env: str) -> Config:
+    """The paper's experiment on one of its ten tasks.
+
+    Printed in the appendix: the task's column, segments of 10, a session every 2500 decisions, 512 samples, 64 elites,
+    24 policy trajectories, 6 iterations, CEM. `reward_train_horizon` (10 everywhere) is the segment length: the reward
+    is fitted on whole segments. Not printed: sizes and rates, which are TD-MPC2's. Our aids against a saturating
+    reward (`stop_accuracy`, `center`) are off, and the Bradley-Terry loss reads the reward's mean.
+    """
+    if env not in PAPER_TASKS:
+        names = [name.removeprefix("metaworld/") for name in PAPER_TASKS]  # a shared prefix would make all look alike
+        nearest = did_you_mean(env.removeprefix("metaworld/"), names)
+        raise UserError(
+            f"the paper preset knows the paper's ten tasks and not '{env}'.{nearest} "
+            f"The ten: {', '.join(PAPER_TASKS)}; for any other environment use --preset cpu"
+        )
+    task = PAPER_TASKS[env]
+    return Config(
+        env=env,
+        steps=1_000_000,
+        model=ModelConfig(
+            width=512,
+            depth=2,
+            dynamics_members=5,
+            reward_members=5,
+            value_members=5,
+            reward_likelihood="mean",
+            reward_log_std=(-4.0, 1.0),
+        ),
+        planner=PlannerConfig(
+            optimizer="cem", horizon=task.horizon, samples=512, elites=64, policy_samples=24, iterations=6
+        ),
+        preferences=PreferenceConfig(
+            segment_length=10,
+            per_session=task.per_session,
+            every=2500,
+            budget=task.budget,
+            batch_size=task.reward_batch,
+            stop_accuracy=None,
+            center=0.0,
+        ),
+        training=TrainingConfig(batch_size=256),
+        evaluation=EvaluationConfig(every=5000, episodes=10),
+    )
+
+
+def _cpu(env: str) -> Config:
+    """Small networks and plans: some tens of decisions a second on two cores, on any environment."""
+    return Config(
+        env=env,
+        steps=20_000,
+        model=ModelConfig(width=96, dynamics_members=3, reward_members=3, value_members=3),
+        planner=PlannerConfig(horizon=3, samples=64, elites=8, policy_samples=8, iterations=2),
+        preferences=PreferenceConfig(per_session=20, every=500, candidates=1000),
+        training=TrainingConfig(batch_size=128),
+        evaluation=EvaluationConfig(every=2500, episodes=5),
+        checkpoint=CheckpointConfig(every=2500),
+    )
+
+
+def _demo(env: str) -> Config:
+    """Learning from comparisons in minutes: a short run with a curve of many points."""
+    return Config(
+        env=env,
+        steps=4000,
+        model=ModelConfig(width=96, dynamics_members=3, reward_members=3, value_members=3),
+        planner=PlannerConfig(horizon=3, samples=64, elites=8, policy_samples=8, iterations=2),
+        preferences=PreferenceConfig(per_session=20, every=250, candidates=1000),
+        training=TrainingConfig(batch_size=128, warmup=500),
+        evaluation=EvaluationConfig(every=500, episodes=10),
+        checkpoint=CheckpointConfig(every=1000),
+    )
+
+
+PRESETS: Mapping[str, Callable[[str], Config]] = MappingProxyType({"cpu": _cpu, "demo": _demo, "paper": _paper})
+
+
+def preset(name: str = DEFAULT_PRESET, env: str = DEFAULT_ENV) -> Config:
+    """Return the configuration called `name` for the environment `env`."""
+    if name not in PRESETS:
+        raise unknown_name("preset", name, PRESETS)
+    return PRESETS[name](env)

@@ -1,0 +1,104 @@
+"""The agent's memory: a ring of frames on the device, as pure functions. It has no reward field.
+
+A slot holds an observation and the action taken there. The last observation of an episode takes a slot of its own
+with a zero action, so the observation after slot i is slot i + 1 whenever both belong to the same episode.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ubp2.types import Batch, Episode, Frame, Segments
+
+__all__ = ["Replay", "add", "init", "load", "sample", "sample_segments"]
+
+
+class Replay(NamedTuple):
+    """Frames in the order they came; slot `total % capacity` is written next."""
+
+    frames: Frame  # each leaf [C, ...]
+    total: Array  # [] int32, frames ever added
+
+
+def init(capacity: int, obs_dim: int, action_dim: int) -> Replay:
+    """An empty ring of `capacity` frames."""
+    frames = Frame(
+        obs=jnp.zeros((capacity, obs_dim), jnp.float32),
+        action=jnp.zeros((capacity, action_dim), jnp.float32),
+        terminated=jnp.zeros((capacity,), bool),
+        episode=jnp.full((capacity,), -1, jnp.int32),
+        step=jnp.zeros((capacity,), jnp.int32),
+    )
+    return Replay(frames, jnp.zeros((), jnp.int32))
+
+
+def add(replay: Replay, frame: Frame) -> Replay:
+    """Write one frame over the oldest."""
+    slot = replay.total % replay.frames.episode.shape[0]
+    frames = jax.tree.map(lambda ring, x: ring.at[slot].set(x), replay.frames, frame)
+    return Replay(frames, replay.total + 1)
+
+
+def _slots(replay: Replay, age: Array) -> Array:
+    """Slot of the frame that is `age` places after the oldest."""
+    capacity = replay.frames.episode.shape[0]
+    oldest = jnp.where(replay.total > capacity, replay.total % capacity, 0)
+    return (oldest + age) % capacity
+
+
+def _size(replay: Replay) -> Array:
+    return jnp.minimum(replay.total, replay.frames.episode.shape[0])
+
+
+def sample(replay: Replay, key: Array, batch_size: int, horizon: int) -> Batch:
+    """Sub-sequences of `horizon` decisions that start uniformly over the replay; masked beyond the episode's end."""
+    last_start = jnp.maximum(_size(replay) - horizon, 1)
+    start = jax.random.randint(key, (batch_size,), 0, last_start)
+    slots = _slots(replay, start[None] + jnp.arange(horizon + 1)[:, None])  # [H+1, N]
+    frames = jax.tree.map(lambda ring: ring[slots], replay.frames)
+    mask = (frames.episode[1:] == frames.episode[:1]).astype(jnp.float32)
+    return Batch(frames.obs, frames.action[:-1], frames.terminated[:-1], mask, slots[:-1])
+
+
+def sample_segments(replay: Replay, key: Array, count: int, length: int) -> tuple[Segments, Array]:
+    """`count` segments drawn uniformly over every place where `length` decisions of one episode fit.
+
+    Also returns how many such places there are: with none, the segments mean nothing.
+    """
+    capacity = replay.frames.episode.shape[0]
+    age = jnp.arange(capacity)
+    first, last = _slots(replay, age), _slots(replay, age + length)
+    same = replay.frames.episode[first] == replay.frames.episode[last]
+    fits = same & (age + length < _size(replay))
+    places = jnp.cumsum(fits)  # the k-th place is where the cumulative sum first reaches k + 1
+    pick = jax.random.randint(key, (count,), 0, jnp.maximum(places[-1], 1))
+    start = jnp.searchsorted(places, pick + 1)
+    slots = _slots(replay, start[:, None] + jnp.arange(length))  # [N, L]
+    frames = jax.tree.map(lambda ring: ring[slots], replay.frames)
+    segments = Segments(frames.obs, frames.action, frames.episode[:, 0], frames.step[:, 0])
+    return segments, places[-1]
+
+
+def load(replay: Replay, episodes: list[Episode]) -> Replay:
+    """The replay that adding these episodes frame by frame to an empty one gives (used when a run is resumed)."""
+    ring = jax.tree.map(np.array, replay.frames)
+    capacity, total = ring.episode.shape[0], int(replay.total)
+    for episode in episodes:
+        decisions = len(episode.action)
+        slots = (total + np.arange(len(episode.obs))) % capacity
+        if len(slots) > capacity:
+            raise ValueError(f"an episode of {decisions} decisions does not fit into a replay of {capacity} frames")
+        ring.obs[slots] = episode.obs
+        ring.action[slots] = np.concatenate([episode.action, np.zeros_like(episode.action[:1])])[: len(slots)]
+        ring.terminated[slots] = False
+        if episode.terminated:
+            ring.terminated[slots[decisions - 1]] = True
+        ring.episode[slots] = episode.index
+        ring.step[slots] = np.arange(len(slots))
+        total += len(slots)
+    return Replay(jax.tree.map(jnp.asarray, ring), jnp.asarray(total, jnp.int32))

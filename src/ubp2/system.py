@@ -1,0 +1,57 @@
+"""The machine below: versions, the user's cache folder, and what must be set before jax is imported."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+
+from ubp2._version import __version__
+
+__all__ = ["cache_folder", "devices", "prepare_jax", "versions"]
+
+_PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "gymnasium", "metaworld", "mujoco", "dm-control")
+
+
+def versions() -> dict[str, str]:
+    """Versions that decide what a run computes; a package that is not installed is left out. Imports none of them."""
+    found = {"ubp2": __version__, "python": platform.python_version(), "platform": platform.platform()}
+    for package in _PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def cache_folder() -> Path:
+    """Folder for what can be made again, by the XDG rule."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "ubp2"
+
+
+def devices() -> list[str]:
+    """Devices that jax sees. Imports jax."""
+    prepare_jax()
+    import jax
+
+    return [f"{device.platform}:{device.id} {device.device_kind}" for device in jax.devices()]
+
+
+def prepare_jax() -> None:
+    """Set what jax reads once, at import; whatever the user has set stays.
+
+    No preallocation, so that several runs share a GPU. A persistent compilation cache, because compiling takes longer
+    than a short run; in the user's own folder, since whoever can write to the cache can run code.
+    """
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
+    try:
+        folder = cache_folder() / "jax"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except (OSError, RuntimeError):  # RuntimeError: there is no home folder
+        return
+    if os.access(folder, os.W_OK):
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)

@@ -1,0 +1,255 @@
+"""The command line as its users meet it: fast help, exact messages, exit codes, and pure JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import ubp2
+from ubp2.cli import main
+from ubp2.configs import Config, resolve
+from ubp2.presets import preset
+from ubp2.runs import Metrics, Run
+
+HEAVY = ("jax", "mujoco", "gymnasium", "metaworld", "matplotlib", "scipy")
+
+
+class Result(NamedTuple):
+    """What `ubp2.api` answers to train and resume."""
+
+    folder: Path
+    decisions: int
+    labels: int
+    finished: bool
+    evaluation: dict[str, float]
+
+
+class Api(types.ModuleType):
+    """Stands for `ubp2.api`: remembers the calls, prints where it should not, and answers at once."""
+
+    def __init__(self, finished: bool = True) -> None:
+        super().__init__("ubp2.api")
+        self.calls: list[tuple[str, Any, dict[str, Any]]] = []
+        self.finished = finished
+
+    def train(self, config: Config, **options: Any) -> Result:
+        self.calls.append(("train", config, options))
+        return self._answer(config)
+
+    def resume(self, run: Path, **options: Any) -> Result:
+        self.calls.append(("resume", run, options))
+        return self._answer(options["config"])
+
+    def evaluate(self, run: Path, **options: Any) -> dict[str, float]:
+        self.calls.append(("evaluate", run, options))
+        return {"success_any": 0.5, "return": float("nan")}
+
+    def _answer(self, config: Config) -> Result:
+        os.write(1, b"a C library says hello\n")
+        return Result(Path("runs/a"), config.steps, 40, self.finished, {"policy/success_any": 0.9})
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> Api:
+    fake = Api()
+    monkeypatch.setitem(sys.modules, "ubp2.api", fake)
+    monkeypatch.setattr(ubp2, "api", fake, raising=False)
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "")
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    return fake
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run folder with a few metric rows."""
+    folder = tmp_path / "run"
+    Run.create(folder, resolve(preset("cpu", "toy/reach"), 50)).close()
+    with Metrics(folder, tensorboard=False) as metrics:
+        metrics.write("labels", 500, {"labels/used": 20})
+        metrics.write("eval", 2500, {"policy/success_any": 0.6})
+    return folder
+
+
+def test_help_and_mistakes_are_instant_and_import_nothing_heavy() -> None:
+    code = (
+        "import sys, time; start = time.perf_counter()\n"
+        "from ubp2.cli import main\n"
+        "for line in ('--help', 'train --help', 'train --preset paper --env metaworld/hammer --help', 'trian',\n"
+        "             'train --preset papr', 'train --planner.horizont 3', 'train --config none.yaml', 'eval nowhere'):\n"
+        "    main(line.split())\n"
+        f"print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)\n"
+        "print(time.perf_counter() - start, file=sys.stderr)\n"
+    )
+    start = time.perf_counter()
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert time.perf_counter() - start < 10
+    *_, imported, seconds = result.stderr.splitlines()
+    assert imported == "[]"
+    assert float(seconds) / 8 < 1
+
+
+def test_help_shows_the_values_of_the_preset(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--preset", "paper", "--env=metaworld/door-open", "--help"]) == 0
+    shown = " ".join(capfd.readouterr().out.replace("│", "").split())
+    assert "--planner.horizon INT Decisions looked ahead, H. (default: 11)" in shown
+    assert "--steps INT Decisions in the run. (default: 1000000)" in shown
+    assert main(["--help"]) == 0
+    assert "ubp2 train --env toy/reach --steps 3000" in capfd.readouterr().out
+
+
+MISTAKES = {
+    "trian": "unknown command 'trian'. Did you mean train? Known: envs, eval, info, plot, train",
+    "train --preset papr": "unknown preset 'papr'. Did you mean paper? Known: cpu, demo, paper",
+    "train --config none.yaml": "there is no configuration file none.yaml",
+    "train --preset paper --env metaworld/hamer": (
+        "the paper preset knows the paper's ten tasks and not 'metaworld/hamer'. Did you mean hammer? "
+        "The ten: metaworld/door-close, metaworld/window-close, "
+        "metaworld/handle-press, metaworld/coffee-button, metaworld/faucet-open, metaworld/door-open, "
+        "metaworld/door-unlock, metaworld/sweep-into, metaworld/drawer-open, metaworld/hammer; "
+        "for any other environment use --preset cpu"
+    ),
+    "train --resume nowhere --preset cpu": "--resume goes on with the configuration of the run; leave out --preset",
+    "plot": "ubp2 plot needs at least one run folder: ubp2 plot RUN --out curve.png",
+    "eval nowhere --episodes 0": "--episodes must be at least 1, got 0",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_mistakes_are_one_sentence_and_exit_with_2(line: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(line.split()) == 2
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", f"ubp2: {MISTAKES[line]}\n")
+    assert main([*line.split(), "--json"]) == 2
+    out, err = capfd.readouterr()
+    assert json.loads(out) == {"error": MISTAKES[line]}
+    assert err == f"ubp2: {MISTAKES[line]}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ("train --planner.horizont 3", "Unrecognized options: --planner.horizont, 3"),
+        ("train --planner.optimizer cme", "invalid choice 'cme' for argument '--planner.optimizer'"),
+        ("train --steps many", "Error parsing --steps"),
+    ],
+)
+def test_wrong_flags_are_explained(line: str, part: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(line.split()) == 2
+    out, err = capfd.readouterr()
+    assert out == "" and part in err
+    assert main([*line.split(), "--json"]) == 2
+    assert part in json.loads(capfd.readouterr().out)["error"]
+
+
+def test_train_composes_preset_file_and_flags(api: Api, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("env: metaworld/hammer\nsteps: 600000\nplanner: {samples: 100}\nseed: 3\n")
+    line = f"train --preset paper --config {file} --seed 4 --optimism.no-value --out {tmp_path / 'out'} --quiet"
+    assert main(line.split()) == 0
+    ((name, config, options),) = api.calls
+    assert (name, options) == ("train", {"out": tmp_path / "out", "progress": False})
+    assert (config.env, config.preferences.per_session) == ("metaworld/hammer", 50)
+    assert (config.steps, config.planner.samples, config.seed) == (600_000, 100, 4)
+    assert (config.optimism.value, config.optimism.reward) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("train --env toy/reach --steps 3000 --seed 0", ("toy/reach", 3000, 96)),
+        ("train --env metaworld/door-close --preset cpu", ("metaworld/door-close", 20_000, 96)),
+        ("train --env metaworld/door-close --preset paper", ("metaworld/door-close", 1_000_000, 512)),
+        ("train --env gym/Pendulum-v1 --steps 2000", ("gym/Pendulum-v1", 2000, 96)),
+    ],
+)
+def test_commands_of_the_readme_compose(api: Api, line: str, expected: tuple[str, int, int]) -> None:
+    assert main(line.split()) == 0
+    ((_, config, _),) = api.calls
+    assert (config.env, config.steps, config.model.width) == expected
+
+
+def test_train_answers_text_and_pure_json(api: Api, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--steps", "3000"]) == 0
+    out = capfd.readouterr().out
+    assert out.endswith("finished: 3000 decisions, 40 labels\n  policy/success_any  0.9\nrun folder: runs/a\n")
+    assert main(["train", "--steps", "3000", "--json"]) == 0
+    out, err = capfd.readouterr()
+    assert json.loads(out) == {
+        "folder": "runs/a",
+        "decisions": 3000,
+        "labels": 40,
+        "finished": True,
+        "evaluation": {"policy/success_any": 0.9},
+    }
+    assert "a C library says hello" in err
+
+
+def test_stopped_run_exits_with_75_and_says_how_to_go_on(api: Api, capfd: pytest.CaptureFixture[str]) -> None:
+    api.finished = False
+    assert main(["train", "--steps", "3000"]) == 75
+    assert "stopped at decision 3000; go on with: ubp2 train --resume runs/a" in capfd.readouterr().out
+
+
+def test_interrupt_exits_with_130(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(api, "train", interrupted, raising=False)
+    assert main(["train"]) == 130
+
+
+def test_resume_keeps_the_configuration(api: Api, run: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--resume", str(run), "--steps", "30000", "--env", "toy/reach"]) == 0
+    ((name, folder, options),) = api.calls
+    assert (name, folder, options["config"].steps) == ("resume", run, 30_000)
+    capfd.readouterr()
+    assert main(["train", "--resume", str(run), "--planner.horizon", "5", "--model.width", "64"]) == 2
+    assert capfd.readouterr().err == (
+        "ubp2: a run resumes with the configuration it began with, and these fields differ: model.width: 96 -> 64; "
+        "planner.horizon: 3 -> 5. Leave them out, or start a new run\n"
+    )
+    assert main(["train", "--resume", str(run), "--out", "elsewhere"]) == 2
+
+
+def test_eval_passes_its_options_and_answers_json(api: Api, run: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", str(run), "--episodes", "20", "--controller", "planner", "--json"]) == 0
+    assert api.calls == [("evaluate", run, {"episodes": 20, "controller": "planner", "seed": None, "video": None})]
+    assert json.loads(capfd.readouterr().out) == {
+        "run": str(run),
+        "controller": "planner",
+        "episodes": 20,
+        "scores": {"success_any": 0.5, "return": None},
+    }
+
+
+def test_info_of_a_run_and_of_the_installation(run: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", str(run), "--json"]) == 0
+    data = json.loads(capfd.readouterr().out)
+    assert (data["decisions"], data["of"], data["labels"]) == (2500, 20_000, 20)
+    assert data["evaluation"]["policy/success_any"] == 0.6
+    assert data["config"]["env"] == "toy/reach"
+    assert main(["info", "--json"]) == 0
+    assert {"ubp2", "python", "jax", "mujoco"} <= json.loads(capfd.readouterr().out)["versions"].keys()
+
+
+def test_plot_writes_the_figure(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "curve.png"
+    assert main(["plot", str(run), "--out", str(out), "--json"]) == 0
+    assert json.loads(capfd.readouterr().out) == {"out": str(out), "runs": [str(run)]}
+    assert out.stat().st_size > 10_000
+
+
+def test_envs_lists_ids_by_suite(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["envs", "--suite", "metaworld", "--json"]) == 0
+    ids = json.loads(capfd.readouterr().out)["envs"]
+    assert "metaworld/door-close" in ids and all(name.startswith("metaworld/") for name in ids)
+    assert main(["envs", "--suite", "metawrld"]) == 2
+    assert "ubp2: unknown suite 'metawrld'. Did you mean metaworld?" in capfd.readouterr().err

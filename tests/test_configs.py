@@ -1,0 +1,203 @@
+"""Presets build and resolve, the paper's tables are the paper's, configurations survive YAML, mistakes are named."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ubp2 import configs
+from ubp2.config_io import check_resumable, differences, from_dict, load_yaml, save_yaml, to_dict
+from ubp2.configs import Config, PreferenceConfig, labels_that_fit, resolve
+from ubp2.errors import UserError
+from ubp2.presets import PAPER_TASKS, PRESETS, preset
+
+# The appendix, row by row, typed from the paper.
+TASKS = [
+    *("door-close", "window-close", "handle-press", "coffee-button", "faucet-open"),
+    *("door-open", "door-unlock", "sweep-into", "drawer-open", "hammer"),
+]
+SEEDS = [10, 10, 10, 10, 15, 15, 10, 10, 10, 15]
+SEGMENT = [10, 10, 10, 10, 10, 10, 10, 10, 10, 10]
+PER_ADDITION = [12, 12, 12, 25, 12, 12, 12, 25, 25, 50]
+MAX_FEEDBACK = [500, 500, 1000, 1000, 2000, 2000, 2500, 5000, 5000, 10000]
+UPDATE_FREQUENCY = [2500] * 10
+REWARD_BATCH = [50, 50, 50, 50, 50, 50, 50, 100, 100, 200]
+HORIZON = [7, 7, 7, 11, 7, 11, 11, 7, 7, 7]
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_builds_and_resolves_for_every_task_of_the_paper(name: str, task: str) -> None:
+    config = resolve(preset(name, f"metaworld/{task}"), episode_decisions=100)
+    assert config.env == f"metaworld/{task}"
+    assert not [leaf for leaf in ("horizon", "warmup", "discount") if getattr(config.training, leaf) is None]
+
+
+@pytest.mark.parametrize(
+    ("env", "steps", "episode"),
+    [("toy/reach", 3000, 50), ("gym/Pendulum-v1", 2000, 200), ("dmc/walker-walk", None, 500)],
+)
+def test_cpu_preset_fits_short_runs(env: str, steps: int | None, episode: int) -> None:
+    config = preset("cpu", env)
+    config = resolve(config if steps is None else dataclasses.replace(config, steps=steps), episode)
+    assert config.preferences.budget is not None and config.preferences.budget >= config.preferences.per_session
+
+
+@pytest.mark.parametrize("i", range(10), ids=TASKS)
+def test_paper_preset_is_the_appendix(i: int) -> None:
+    env = f"metaworld/{TASKS[i]}"
+    config = preset("paper", env)
+    prefs, planner = config.preferences, config.planner
+    assert list(PAPER_TASKS) == [f"metaworld/{task}" for task in TASKS]
+    assert PAPER_TASKS[env].seeds == SEEDS[i]
+    assert (prefs.segment_length, prefs.per_session, prefs.budget) == (SEGMENT[i], PER_ADDITION[i], MAX_FEEDBACK[i])
+    assert (prefs.every, prefs.batch_size) == (UPDATE_FREQUENCY[i], REWARD_BATCH[i])
+    assert (planner.iterations, planner.samples, planner.elites, planner.policy_samples) == (6, 512, 64, 24)
+    assert (planner.horizon, planner.optimizer) == (HORIZON[i], "cem")
+
+
+def test_paper_preset_has_the_constants_of_td_mpc2_where_the_paper_is_silent() -> None:
+    config = resolve(preset("paper", "metaworld/door-close"), episode_decisions=100)
+    model, training, planner = config.model, config.training, config.planner
+    assert config.steps == 1_000_000
+    assert (model.space, model.width, model.depth) == ("observation", 512, 2)
+    assert (model.dynamics_members, model.reward_members, model.value_members) == (5, 5, 5)
+    assert (model.reward_likelihood, model.reward_log_std, model.value_head) == ("mean", (-4.0, 1.0), "scalar")
+    assert model.policy_log_std == (-10.0, 2.0)
+    assert (training.consistency_weight, training.reward_weight, training.value_weight) == (20.0, 0.1, 0.1)
+    assert (training.batch_size, training.learning_rate, training.encoder_scale) == (256, 3e-4, 0.3)
+    assert (training.grad_clip, training.entropy, training.update_every) == (20.0, 1e-4, 1)
+    assert training.rho == 1.0, "the paper writes Eq. 3 without a temporal weight"
+    assert (training.value_target_rate, config.optimism.target_policy_rate) == (0.01, 0.005)
+    assert (training.warmup, training.warmup_updates, training.horizon, training.discount) == (1000, 1000, 7, 0.95)
+    assert (planner.temperature, planner.min_std, planner.max_std) == (0.5, 0.05, 2.0)
+    assert (config.optimism.lambda_reward, config.optimism.learning_rate) == (1.0, 3e-4)
+    assert (config.evaluation.every, config.evaluation.episodes) == (5000, 10)
+    assert (config.preferences.stop_accuracy, config.preferences.center) == (None, 0.0)
+
+
+def test_paper_preset_refuses_other_environments() -> None:
+    with pytest.raises(UserError, match=r"not 'metaworld/door-clos'. Did you mean door-close .*--preset cpu"):
+        preset("paper", "metaworld/door-clos")
+
+
+def test_budget_that_does_not_fit_says_how_many_labels_do() -> None:
+    config = Config(steps=10_000, preferences=PreferenceConfig(per_session=12, every=2500, budget=500))
+    with pytest.raises(UserError) as error:
+        resolve(config, episode_decisions=100)
+    assert str(error.value) == (
+        "a budget of 500 labels cannot be spent in 10000 decisions: 12 labels every 2500 decisions give 48; "
+        "use --preferences.budget 48 or raise --steps"
+    )
+    fitting = dataclasses.replace(config, preferences=dataclasses.replace(config.preferences, budget=48))
+    assert resolve(fitting, episode_decisions=100).preferences.budget == 48
+
+
+@pytest.mark.parametrize(
+    ("steps", "episode", "every", "labels"),
+    [
+        (1000, 100, 250, 40),  # sessions at 300, 500, 800, 1000
+        (1000, 400, 250, 20),  # two whole episodes, one session at the end of each
+        (99, 100, 10, 0),  # no episode ends
+    ],
+)
+def test_labels_that_fit(steps: int, episode: int, every: int, labels: int) -> None:
+    assert labels_that_fit(PreferenceConfig(per_session=10, every=every), steps, episode) == labels
+
+
+def test_resolve_changes_nothing_that_is_set() -> None:
+    config = preset("cpu")
+    resolved = resolve(config, 50)
+    assert config == preset("cpu")
+    assert resolve(resolved, 50) == resolved
+    changed = {line.split(":")[0] for line in differences(config, resolved)}
+    assert changed == {
+        "preferences.budget",
+        *(f"training.{name}" for name in ("horizon", "warmup", "warmup_updates", "discount", "replay_capacity")),
+    }
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_yaml_round_trip(name: str, tmp_path: Path) -> None:
+    config = resolve(preset(name, "metaworld/hammer"), 100)
+    save_yaml(config, tmp_path / "config.yaml")
+    assert load_yaml(tmp_path / "config.yaml") == config
+    assert from_dict(to_dict(config), Config(seed=7)) == config
+
+
+def test_yaml_lies_over_the_base_and_reads_numbers_as_people_write_them(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "planner: {horizon: 5}\ntraining: {learning_rate: 3e-4, entropy: 1}\nevaluation:\n  controllers: [policy]\n"
+    )
+    base = preset("cpu")
+    config = load_yaml(file, base)
+    assert (config.planner.horizon, config.planner.samples) == (5, base.planner.samples)
+    assert config.training.learning_rate == 3e-4 and isinstance(config.training.entropy, float)
+    assert config.evaluation.controllers == ("policy",)
+    file.write_text("")
+    assert load_yaml(file, base) == base
+
+
+WRONG: list[tuple[Any, str]] = [
+    (
+        {"planner": {"horizont": 3}},
+        "unknown setting 'planner.horizont'. Did you mean horizon? Known in planner: optimizer, horizon, samples, "
+        "elites, policy_samples, iterations, temperature, min_std, max_std",
+    ),
+    ({"planner": {"optimizer": "cme"}}, "planner.optimizer must be one of mppi, cem, got 'cme'. Did you mean cem?"),
+    ({"planner": 3}, "planner must be a table of settings, got 3 (int)"),
+    ({"steps": "many"}, "steps must be a whole number, got 'many' (str)"),
+    ({"steps": True}, "steps must be a whole number, got True (bool)"),
+    ({"steps": None}, "steps must be a whole number, got None (NoneType)"),
+    ({"ceiling": 1}, "ceiling must be true or false, got 1 (int)"),
+    ({"training": {"rho": [1.0]}}, "training.rho must be a number, got [1.0] (list)"),
+    ({"model": {"reward_log_std": [1.0]}}, "model.reward_log_std must be a list of 2 values, got [1.0] (list)"),
+    (
+        {"evaluation": {"controllers": ["polcy"]}},
+        "evaluation.controllers[0] must be one of policy, planner, got 'polcy'. Did you mean policy?",
+    ),
+    ([1, 2], "the configuration must be a table of settings, got [1, 2] (list)"),
+]
+
+
+@pytest.mark.parametrize(("data", "message"), WRONG)
+def test_wrong_data_is_named(data: Any, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        from_dict(data)
+    assert str(error.value) == message
+
+
+def test_wrong_files_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    with pytest.raises(UserError, match=r"there is no configuration file .*bad\.yaml"):
+        load_yaml(file)
+    file.write_text("planner: [")
+    with pytest.raises(UserError, match=r"bad\.yaml is not valid YAML"):
+        load_yaml(file)
+    file.write_text("stpes: 3")
+    with pytest.raises(UserError, match=r"bad\.yaml: unknown setting 'stpes'\. Did you mean steps"):
+        load_yaml(file)
+
+
+def test_resume_names_the_fields_that_differ_and_lets_a_run_grow() -> None:
+    saved = resolve(preset("cpu"), 50)
+    check_resumable(saved, dataclasses.replace(saved, steps=saved.steps + 1000))
+    planner = dataclasses.replace(saved.planner, horizon=4)
+    with pytest.raises(UserError, match=r"seed: 0 -> 1; planner\.horizon: 3 -> 4"):
+        check_resumable(saved, dataclasses.replace(saved, seed=1, planner=planner))
+    with pytest.raises(UserError, match=r"can be made longer but not shorter: --steps 10 < 20000"):
+        check_resumable(saved, dataclasses.replace(saved, steps=10))
+
+
+def test_every_field_is_documented() -> None:
+    """The docstring below a field is its line in --help."""
+    tree = ast.parse(Path(configs.__file__).read_text(encoding="utf-8"))
+    for section in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+        for field, following in zip(section.body, [*section.body[1:], None], strict=True):
+            if isinstance(field, ast.AnnAssign) and "default_factory" not in ast.unparse(field):
+                assert isinstance(following, ast.Expr), f"{section.name}.{ast.unparse(field.target)} has no docstring"
