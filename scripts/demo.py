@@ -57,10 +57,9 @@ def film(run: Path) -> int:
     subprocess.run(ffmpeg, check=True, stdin=subprocess.DEVNULL)
     (run / EVALUATION).write_text(result.stdout, encoding="utf-8")
     scores = json.loads(result.stdout)["scores"]
-    print("\nLearned from comparisons alone, over 20 new episodes:")
-    for name, value in scores.items():
-        print(f"  {name:14} {value:.2f}")
+    print(f"\nLearned from comparisons alone: success in {scores['success_any']:.0%} of 20 evaluation episodes.")
     print(f"Learning curve: {run / 'curve.png'}\nClip:           {clip}, {gif}")
+    print("Next: .venv/bin/ubp2 train --env metaworld/door-close --preset cpu")
     return 0
 
 

@@ -83,7 +83,7 @@ def test_help_and_mistakes_are_instant_and_import_nothing_heavy() -> None:
         "import sys, time; start = time.perf_counter()\n"
         "from ubp2.cli import main\n"
         "for line in ('--help', 'train --help', 'train --preset paper --env metaworld/hammer --help', 'trian',\n"
-        "             'train --preset papr', 'train --planner.horizont 3', 'train --config none.yaml', 'eval nowhere'):\n"
+        "             'train --preset papr', 'train --planner.horizont 3', 'train --config no.yaml', 'eval nowhere'):\n"
         "    main(line.split())\n"
         f"print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)\n"
         "print(time.perf_counter() - start, file=sys.stderr)\n"

@@ -24,24 +24,25 @@ def test_log_gets_a_line_now_and_then() -> None:
     stream, clock = io.StringIO(), Clock()
     with Progress(1000, stream=stream, clock=clock) as progress:
         for decision in range(1, 401):
-            clock.now += 0.1
+            clock.now += 0.125
             phase = "warm-up" if decision <= 100 else "planning"
             progress.update(decision, phase=phase, labels=decision // 100 * 20, budget=200)
         progress.note("evaluation: policy 0.60")
         progress.update(400, success=0.6)
     assert LINE_EVERY == 15.0
     assert stream.getvalue().splitlines() == [
-        "150/1000 decisions  planning  20/200 labels  10.0/s  ETA 1:25",
-        "300/1000 decisions  planning  60/200 labels  10.0/s  ETA 1:10",
+        "120/1000 decisions  planning  20/200 labels  8.0/s  ETA 1:50",
+        "240/1000 decisions  planning  40/200 labels  8.0/s  ETA 1:35",
+        "360/1000 decisions  planning  60/200 labels  8.0/s  ETA 1:20",
         "evaluation: policy 0.60",
-        "400/1000 decisions  planning  80/200 labels  success 0.60  10.0/s  ETA 1:00",
+        "400/1000 decisions  planning  80/200 labels  success 0.60  8.0/s  ETA 1:15",
     ]
 
 
 def test_rate_follows_the_last_seconds_and_a_resumed_run_starts_where_it_was() -> None:
     stream, clock = io.StringIO(), Clock()
     with Progress(10_000, stream=stream, start=5000, clock=clock) as progress:
-        for step in range(1, 101):  # 100 a second
+        for step in range(1, 101):  # 10 a second
             clock.now += 1.0
             progress.update(5000 + 10 * step)
         for step in range(1, 61):  # 1 a second

@@ -74,7 +74,7 @@ class EpisodeArchive:
             row = connection.execute(
                 "SELECT seed, length, obs_dim, action_dim, terminated, digest, true_reward, success, action, obs "
                 "FROM episodes WHERE number = ?",
-                (index,),
+                (int(index),),
             ).fetchone()
         if row is None:
             raise IndexError(f"episode {index} is not among the {len(self)} in {self._database.path}")
@@ -84,7 +84,7 @@ class EpisodeArchive:
         reward, success, action, obs = blobs
         # astype copies: a view of the blob would be read-only and of a fixed byte order
         return Episode(
-            index=index,
+            index=int(index),
             seed=seed,
             obs=np.frombuffer(obs, "<f4").reshape(length + 1, obs_dim).astype(np.float32),
             action=np.frombuffer(action, "<f4").reshape(length, action_dim).astype(np.float32),
@@ -103,7 +103,7 @@ class EpisodeArchive:
         with self._database.read() as connection:
             row = connection.execute(
                 "SELECT length, substr(true_reward, ?, ?) FROM episodes WHERE number = ?",
-                (start * _REWARD_BYTES + 1, length * _REWARD_BYTES, index),
+                (int(start) * _REWARD_BYTES + 1, int(length) * _REWARD_BYTES, int(index)),
             ).fetchone()
         if row is None:
             raise IndexError(f"episode {index} is not among the {len(self)} in {self._database.path}")
@@ -114,7 +114,7 @@ class EpisodeArchive:
     def truncate(self, count: int) -> None:
         """Drop the episodes with index >= `count`: a resumed run makes them again."""
         with self._database.write() as connection:
-            connection.execute("DELETE FROM episodes WHERE number >= ?", (count,))
+            connection.execute("DELETE FROM episodes WHERE number >= ?", (int(count),))
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""

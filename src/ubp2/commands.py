@@ -53,7 +53,7 @@ class Train:
 
 @dataclass(frozen=True)
 class Eval:
-    """Evaluate a trained agent on fresh episodes, without any bonus."""
+    """Evaluate a trained agent, without any bonus."""
 
     run: Annotated[Path, tyro.conf.Positional]
     """Run folder."""

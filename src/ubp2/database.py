@@ -12,7 +12,7 @@ import shlex
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from ubp2.errors import UserError
@@ -121,7 +121,7 @@ class Database:
         with self._lock:
             self._connection.close()
 
-    def _errors(self):
+    def _errors(self) -> AbstractContextManager[None]:
         return disk_errors(self.path, self.path.parent)
 
     def _prepare(self, application_id: int, migrations: Sequence[Sequence[str]]) -> None:

@@ -33,6 +33,7 @@ from ubp2.system import versions
 __all__ = ["Metrics", "Run", "read_metrics"]
 
 _LOG = logging.getLogger(__name__)
+_LOCK = "run.lock"
 _ROW_KEYS = {"kind", "decision"}
 
 
@@ -56,17 +57,19 @@ class Run:
         folder = _default_folder(config) if folder is None else Path(folder)
         with disk_errors(folder, None):
             if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-                raise UserError(
-                    f"{folder} exists and is not empty; choose another folder with --out, or go on with the run "
-                    f"in it with: ubp2 train --resume {shlex.quote(str(folder))}"
-                )
+                raise _occupied(folder)
             folder.mkdir(parents=True, exist_ok=True)
             lock = _take_lock(folder)
+            if any(path.name != _LOCK for path in folder.iterdir()):  # another process was faster
+                os.close(lock)
+                raise _occupied(folder)
             try:
                 for name in ("checkpoints", "videos"):
                     (folder / name).mkdir()
                 _write_json(folder / "info.json", {**_provenance(device), "resumed": []})
-                save_yaml(config, folder / "config.yaml")  # last: it is what makes a folder a run
+                # Last and whole: it is what makes a folder a run, and half of it would read as a run with defaults.
+                save_yaml(config, folder / "config.yaml.tmp")
+                _settle(folder / "config.yaml.tmp", folder / "config.yaml")
             except BaseException:
                 _undo_create(folder)
                 os.close(lock)
@@ -147,10 +150,11 @@ class Metrics:
 
     def position(self) -> int:
         """Return the size of the file, which is on the disk when this returns: a checkpoint may point to it."""
+        if self._events:
+            with disk_errors(self._events.folder, self.folder):
+                self._events.flush()
         with disk_errors(self.path, self.folder):
             os.fsync(self._file)
-            if self._events:
-                self._events.flush()
             return os.fstat(self._file).st_size
 
     def truncate(self, position: int | None) -> None:
@@ -161,7 +165,8 @@ class Metrics:
                 _LOG.warning("%s lost %d bytes since the checkpoint", self.path, position - len(content))
             kept = content[:position]
             kept = kept[: kept.rfind(b"\n") + 1]
-            os.ftruncate(self._file, len(kept))
+            if len(kept) < len(content):
+                os.ftruncate(self._file, len(kept))
         if position is not None and self._events:
             self._events.purge_step = _parse(self.path, kept.splitlines()[-1])["decision"] + 1 if kept else 0
 
@@ -269,11 +274,20 @@ def _default_folder(config: Config) -> Path:
     raise AssertionError("unreachable")
 
 
+def _occupied(folder: Path) -> UserError:
+    return UserError(
+        f"{folder} exists and is not empty; choose another folder with --out, or go on with the run in it with: "
+        f"ubp2 train --resume {shlex.quote(str(folder))}"
+    )
+
+
 def _take_lock(folder: Path) -> int:
     """Take the lock that the system releases when the process ends, however it ends."""
-    lock = os.open(folder / "run.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
     except BlockingIOError:
         holder = os.read(lock, 200).decode(errors="replace") or "another process"
         os.close(lock)
@@ -281,26 +295,27 @@ def _take_lock(folder: Path) -> int:
     except BaseException:
         os.close(lock)
         raise
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
     return lock
 
 
 def _undo_create(folder: Path) -> None:
     """Leave the folder as empty as it was found, so that the same command works once the disk does."""
     with suppress(OSError):
-        for name in ("config.yaml", "info.json", "info.json.tmp", "run.lock"):
+        for name in ("config.yaml", "config.yaml.tmp", "info.json", "info.json.tmp", _LOCK):
             (folder / name).unlink(missing_ok=True)
         for name in ("checkpoints", "videos"):
             (folder / name).rmdir()
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
-    """Replace the file in one step: a reader sees the old content or the new."""
     partial = path.with_name(path.name + ".tmp")
-    with partial.open("w", encoding="utf-8") as stream:
-        json.dump(content, stream, indent=2)
-        stream.flush()
+    partial.write_text(json.dumps(content, indent=2), encoding="utf-8")
+    _settle(partial, path)
+
+
+def _settle(partial: Path, path: Path) -> None:
+    """Replace `path` in one step: a reader sees the old content or the new, also after a power loss."""
+    with partial.open("rb") as stream:
         os.fsync(stream.fileno())
     partial.replace(path)
 

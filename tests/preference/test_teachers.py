@@ -32,5 +32,5 @@ def test_oracle_sums_in_double_precision():
 
 def test_registry_suggests_the_nearest_name():
     assert make_teacher("oracle") is TEACHERS["oracle"]
-    with pytest.raises(UserError, match="unknown teacher 'orakle'. Did you mean oracle"):
+    with pytest.raises(UserError, match=r"unknown teacher 'orakle'\. Did you mean oracle"):
         make_teacher("orakle")

@@ -68,7 +68,7 @@ def test_numpy_reads_the_arrays_without_us(folder: Path):
 def test_pickle_and_types_without_a_name_are_refused(folder: Path):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     for bad in (np.array([object()]), np.zeros(2, ml_dtypes.bfloat16)):
-        with pytest.raises((ValueError, TypeError), match="allow_pickle|cannot name"):
+        with pytest.raises((ValueError, TypeError), match=r"allow_pickle|cannot name"):
             save(folder, 1, {"bad": bad}, {}, keep=2)
     assert names(folder) == []
 
@@ -175,7 +175,7 @@ def test_a_newer_format_names_both_versions(folder: Path):
     del body["sha256"]
     body |= {"format": 2, "ubp2": "7.8.9"}
     path.write_text(json.dumps({"sha256": checkpoint._manifest_hash(body), **body}))
-    with pytest.raises(UserError, match=rf"format 2, written by ubp2 7\.8\.9, and this is ubp2 {checkpoint.__version__}"):
+    with pytest.raises(UserError, match=rf"format 2, written by ubp2 7\.8\.9, and this is .* {checkpoint.__version__}"):
         load_latest(folder)
     assert names(folder) == ["000000100"]
 
@@ -249,7 +249,7 @@ def _save_for_ever(folder: Path, decision: int, acknowledge: int) -> None:
             os.write(acknowledge, f"{decision}\n".encode())
 
 
-def _kill_many(folder: Path, kills: int = 30) -> None:
+def _kill_many(folder: Path, kills: int = 24) -> None:
     """Kill a saving child again and again, and load what it had acknowledged. Forks: run without jax."""
     last = 0
     for _ in range(kills):

@@ -95,7 +95,12 @@ class Adapter:
 
     def render(self) -> np.ndarray:
         """Return the current frame, [height, width, 3] uint8."""
-        frame: Any = self._env.render()
+        try:
+            frame: Any = self._env.render()
+        except UserError:
+            raise
+        except Exception as error:  # a missing package or display, which every library reports in its own way
+            raise UserError(f"{self._id} cannot be rendered: {type(error).__name__}: {error}") from error
         if isinstance(frame, list):
             frame = frame[-1] if frame else None
         frame = None if frame is None else np.asarray(frame)

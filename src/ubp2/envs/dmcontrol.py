@@ -12,7 +12,7 @@ from ubp2.configs import EnvironmentConfig
 from ubp2.envs.adapter import Adapter, clock
 from ubp2.envs.base import Env
 from ubp2.envs.gl import choose_backend, no_rendering
-from ubp2.errors import unknown_name
+from ubp2.errors import UserError, unknown_name
 
 choose_backend()
 
@@ -76,7 +76,13 @@ def load(name: str, options: EnvironmentConfig) -> Env:
     if name not in task_ids():
         raise unknown_name("Control Suite task", name, task_ids())
     domain, _, task = name.partition("-")
-    env = Control(domain, task)
+    try:
+        env = Control(domain, task)
+    except AttributeError as error:  # the quadruped of dm_control 1.0.28 calls np.in1d, which numpy 2.4 dropped
+        raise UserError(
+            f"dmc/{name}: the installed dm_control does not work with numpy {np.__version__} ({error}); "
+            f"run: pip install 'numpy<2.4'"
+        ) from error
     repeat, decisions = clock(options, repeat=2, simulator_steps=_SIMULATOR_STEPS)
     return Adapter(
         env,

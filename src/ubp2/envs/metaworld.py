@@ -12,7 +12,6 @@ from __future__ import annotations
 
 # pyright: reportAttributeAccessIssue=false
 # (mujoco takes its functions from a compiled module that has no stubs)
-
 from typing import TYPE_CHECKING, Any
 
 import gymnasium

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Callable
+from importlib.machinery import PathFinder
 from typing import IO
 
 import gymnasium
@@ -271,12 +272,21 @@ def _check_actions(actions: np.ndarray, size: int, spec: EnvSpec) -> np.ndarray:
 
 
 def _pickle(factory: Factory) -> bytes:
+    """Pickle by reference where the worker can import the module, as it can from the same sys.path; else by value."""
     import cloudpickle
 
+    name = getattr(factory, "__module__", None)
+    module = sys.modules.get(name) if name else None
+    by_value = module is not None and PathFinder.find_spec(module.__name__.partition(".")[0]) is None
     try:
+        if by_value:
+            cloudpickle.register_pickle_by_value(module)
         return cloudpickle.dumps(factory)
     except Exception as error:  # pickling runs the user's own __reduce__, which may raise anything
         raise UserError(
             f"the environment function cannot be sent to a worker process: {error}; build what it needs inside the "
             f"function, or set environment.in_process"
         ) from error
+    finally:
+        if by_value:
+            cloudpickle.unregister_pickle_by_value(module)

@@ -50,6 +50,7 @@ class _Panel(NamedTuple):
     title: str
     lines: tuple[tuple[str, str], ...]
     limits: tuple[float, float] | None = None
+    budget: bool = False  # counts labels: drawn as steps, with the budget
 
 
 _PANELS = (
@@ -59,7 +60,7 @@ _PANELS = (
         limits=(-0.03, 1.03),
     ),
     _Panel("Return of an episode", (("policy/return", "policy"), ("planner/return", "planner"))),
-    _Panel("Labels used", (("labels/used", "labels"),)),
+    _Panel("Labels used", (("labels/used", "labels"),), budget=True),
     _Panel("Uncertainty bonus", (("bonus/reward", "reward"), ("bonus/dynamics", "dynamics"), ("bonus/value", "value"))),
     _Panel(
         "Coefficient λ",
@@ -114,17 +115,18 @@ def _draw_panel(axes: Axes, panel: _Panel, groups: dict[str, list[RunCurves]]) -
     single = len(groups) == 1
     for g, runs in enumerate(groups.values()):
         for i, (key, _) in enumerate(panel.lines):
-            colour = _COLOURS[(i if single else g) % len(_COLOURS)]
-            style = "-" if single else _STYLES[i]
+            look: dict[str, Any] = {
+                "color": _COLOURS[(i if single else g) % len(_COLOURS)],
+                "linestyle": "-" if single else _STYLES[i],
+                "drawstyle": "steps-post" if panel.budget else "default",
+            }
             curves = [curve for run in runs if (curve := run.curve(key)).decision.size]
             if len(curves) > 1:
                 for curve in curves:
-                    axes.plot(*curve, color=colour, linestyle=style, linewidth=0.6, alpha=0.4)
+                    axes.plot(*curve, **look, linewidth=0.6, alpha=0.4)
             mean = mean_curve(curves)
-            axes.plot(
-                *mean, color=colour, linestyle=style, linewidth=1.6, marker="o" if mean.decision.size == 1 else ""
-            )
-    if panel.title == "Labels used" and single:
+            axes.plot(*mean, **look, linewidth=1.6, marker="o" if mean.decision.size == 1 else "")
+    if panel.budget and single:
         _draw_budget(axes, next(iter(groups.values())))
     _name_lines(axes, panel, single)
     axes.set_title(panel.title)

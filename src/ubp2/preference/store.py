@@ -77,6 +77,11 @@ _CURRENT_ANSWERS = """
     WHERE q.current AND a.id > :after AND a.id <= :up_to AND q.decision <= :up_to_decision AND NOT EXISTS (
         SELECT 1 FROM answers later WHERE later.query = a.query AND later.annotator = a.annotator
         AND later.revision > a.revision AND later.id <= :up_to)"""
+# A question that becomes current again brings its answers along as new ones: a reader may be past their ids.
+_ANSWER_AGAIN = """
+    INSERT INTO answers (query, annotator, revision, label, weight, seconds, answered_at)
+    SELECT query, annotator, max(revision) + 1, label, weight, seconds, answered_at
+    FROM answers WHERE query = ? GROUP BY annotator ORDER BY id"""
 _LATEST = 2**63 - 1
 
 
@@ -119,16 +124,25 @@ class LabelStore:
     def ask(self, decision: int, session: int, queries: Sequence[Query], strategy: str) -> list[int]:
         """Store the questions of a whole session, asked at `decision`, and return their ids.
 
-        Asking again gives the ids and keeps the answers of every question that is still the same; one with another
-        content takes the place of the earlier, and so does nothing where the session has become shorter.
+        Asking again gives the ids and keeps the answers of every question that is still the same. One with another
+        content takes the place of the earlier one, and the run has then left its old course (it resumed on a device
+        that rounds differently): what that course asked at later decisions is no longer current either.
         """
         rows = [_encode(query) for query in queries]
+        decision, session = int(decision), int(session)  # SQLite takes no NumPy integers
         with self._database.write() as connection:
-            connection.execute("UPDATE queries SET current = 0 WHERE session = ? AND current", (session,))
-            return [
+            retired = connection.execute(
+                "UPDATE queries SET current = 0 WHERE session = ? AND current RETURNING id", (session,)
+            ).fetchall()
+            ids = [
                 _ask_one(connection, (session, position, row[0]), (decision, strategy, *row[1:]))
                 for position, row in enumerate(rows)
             ]
+            before = {id for (id,) in retired}
+            if before != set(ids):
+                connection.execute("UPDATE queries SET current = 0 WHERE decision > ?", (decision,))
+                connection.executemany(_ANSWER_AGAIN, [(id,) for id in ids if id not in before])
+            return ids
 
     def answer(
         self,
@@ -143,7 +157,7 @@ class LabelStore:
         The same answer again changes nothing; another one by the same annotator hides the earlier. An answer to a
         question that has been replaced meanwhile is kept, and counts if that question becomes current again.
         """
-        label, weight = float(label), float(weight)
+        query_id, label, weight = int(query_id), float(label), float(weight)
         if label not in (0.0, 0.5, 1.0):
             raise ValueError(f"a label is 0 (right), 0.5 (tie) or 1 (left), got {label}")
         if not (math.isfinite(weight) and weight >= 0):
@@ -165,11 +179,18 @@ class LabelStore:
 
     def pending(self) -> list[Pending]:
         """Return the current questions that nobody has answered, in the order they were asked."""
+        return self._questions("NOT EXISTS (SELECT 1 FROM answers a WHERE a.query = q.id)", ())
+
+    def session(self, session: int) -> list[Pending]:
+        """Return the current questions of one session, answered or not, in order."""
+        return self._questions("q.session = ?", (int(session),))
+
+    def _questions(self, condition: str, parameters: tuple[int, ...]) -> list[Pending]:
         with self._database.read() as connection:
             rows = connection.execute(
                 f"SELECT q.id, q.decision, q.session, q.position, q.strategy, {_QUERY_COLUMNS} FROM queries q "
-                "WHERE q.current AND NOT EXISTS (SELECT 1 FROM answers a WHERE a.query = q.id) "
-                "ORDER BY q.session, q.position"
+                f"WHERE q.current AND {condition} ORDER BY q.session, q.position",
+                parameters,
             ).fetchall()
         return [Pending(*row[:5], query=self._decode(row[5:])) for row in rows]
 
@@ -190,13 +211,16 @@ class LabelStore:
             for id, query_id, decision, label, weight, annotator, *columns in rows
         ]
 
-    def count(self) -> Counts:
-        """Count the current answers with a weight above 0, and the current questions."""
+    def count(self, up_to_decision: int | None = None) -> Counts:
+        """Count the current answers with a weight above 0, and the current questions, asked up to that decision.
+
+        Without the bound, a resumed run would count sessions that it has not come to again.
+        """
         with self._database.read() as connection:
             labels, asked = connection.execute(
                 f"SELECT (SELECT count(*) {_CURRENT_ANSWERS} AND a.weight > 0), "
-                "(SELECT count(*) FROM queries WHERE current)",
-                _bounds(0, None, None),
+                "(SELECT count(*) FROM queries WHERE current AND decision <= :up_to_decision)",
+                _bounds(0, up_to_decision, None),
             ).fetchone()
         return Counts(labels, asked)
 
@@ -266,7 +290,7 @@ def _fingerprint(shapes: Sequence[tuple[int, ...]], blobs: Sequence[bytes], refs
 
 def _bounds(after: int, up_to_decision: int | None, up_to: int | None) -> dict[str, int]:
     return {
-        "after": after,
-        "up_to_decision": _LATEST if up_to_decision is None else up_to_decision,
-        "up_to": _LATEST if up_to is None else up_to,
+        "after": int(after),
+        "up_to_decision": _LATEST if up_to_decision is None else int(up_to_decision),
+        "up_to": _LATEST if up_to is None else int(up_to),
     }

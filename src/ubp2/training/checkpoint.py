@@ -35,6 +35,8 @@ _REPLACED = ".replaced"
 _DAMAGED = ".damaged"
 _NAME = re.compile(rf"(\d{{9,}})({re.escape(_REPLACED)})?")
 
+_NUMBER = int | float | complex
+
 Tree = TypeVar("Tree")
 
 
@@ -107,14 +109,14 @@ def unflatten(tree_like: Tree, arrays: Mapping[str, np.ndarray]) -> Tree:
 
     leaves, treedef = jax.tree_util.tree_flatten_with_path(tree_like)
     expected = {jax.tree_util.keystr(path): leaf for path, leaf in leaves if _is_data(leaf)}
-    _check_names(list(expected), list(arrays))
+    _check_names(expected, arrays)
     for name, leaf in expected.items():
         _check_array(name, leaf, arrays[name])
 
     def restore(name: str, leaf: Any) -> Any:
         if name not in expected:
             return leaf
-        if isinstance(leaf, bool | int | float | complex):
+        if isinstance(leaf, _NUMBER):
             return type(leaf)(arrays[name].item())
         # A copy: jax may alias the memory of a NumPy array, which donation would then reuse.
         return np.array(arrays[name]) if isinstance(leaf, np.ndarray | np.generic) else jnp.array(arrays[name])
@@ -123,16 +125,16 @@ def unflatten(tree_like: Tree, arrays: Mapping[str, np.ndarray]) -> Tree:
 
 
 def _is_data(leaf: Any) -> bool:
-    return isinstance(leaf, bool | int | float | complex) or (hasattr(leaf, "shape") and hasattr(leaf, "dtype"))
+    return isinstance(leaf, _NUMBER) or (hasattr(leaf, "shape") and hasattr(leaf, "dtype"))
 
 
-def _check_names(expected: list[str], found: list[str]) -> None:
-    missing = next((name for name in expected if name not in set(found)), None)
-    extra = next((name for name in found if name not in set(expected)), None)
-    if missing is not None:
-        raise _mismatch(f"it has no array {missing}")
-    if extra is not None:
-        raise _mismatch(f"its array {extra} has no place in the agent")
+def _check_names(expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    for name in expected:
+        if name not in found:
+            raise _mismatch(f"it has no array {name}")
+    for name in found:
+        if name not in expected:
+            raise _mismatch(f"its array {name} has no place in the agent")
 
 
 def _check_array(name: str, leaf: Any, array: np.ndarray) -> None:

@@ -182,8 +182,8 @@ def _ask(crew: Crew, programs: Programs, counters: Counters, device: Device) -> 
     selection = jax.device_get(programs.select(device.agent, device.memory.replay, np.int32(t)))
     most = (config.preferences.budget or 0) - counters.asked
     counters.asked += session.ask(config, selection, crew.store, (t, counters.sessions), most)
+    session.answer(config, crew.teacher, crew.archive, crew.store, t, counters.sessions)
     counters.sessions += 1
-    session.answer(config, crew.teacher, crew.archive, crew.store, t)
     answers = crew.store.answers(after=counters.cursor, up_to_decision=t)
     outcome = session.collect(programs, device.agent, device.memory.preferences, answers, counters.cursor)
     device.memory = device.memory._replace(preferences=outcome.preferences)

@@ -33,9 +33,9 @@ def ask(config: Config, selection: Selection, store: LabelStore, at: tuple[int, 
     """
     if selection.places == 0:
         return 0
-    count = min(config.preferences.per_session, most)
-    store.ask(*at, _queries(selection, count), config.preferences.strategy)
-    return count
+    queries = _queries(selection, min(config.preferences.per_session, most))
+    store.ask(*at, queries, config.preferences.strategy)
+    return len(queries)
 
 
 def _queries(selection: Selection, count: int) -> list[Query]:
@@ -53,20 +53,23 @@ def _queries(selection: Selection, count: int) -> list[Query]:
     return rows
 
 
-def answer(config: Config, teacher: Teacher, archive: EpisodeArchive, store: LabelStore, decision: int) -> None:
-    """Let a scripted teacher answer what is open. It alone reads the true reward, from the archive.
+def answer(
+    config: Config, teacher: Teacher, archive: EpisodeArchive, store: LabelStore, decision: int, session: int
+) -> None:
+    """Let a scripted teacher answer the questions of a session. It alone reads the true reward, from the archive.
 
-    A question of a later decision was asked before a kill, about episodes that are not there yet: it waits.
+    It sees the whole session even if a kill came between two answers, so that a teacher who draws noise draws the
+    same; an answer that is there already is left as it is.
     """
-    pending = [question for question in store.pending() if question.decision <= decision]
-    if not pending:
+    asked = store.session(session)
+    if not asked:
         return
     length = config.preferences.segment_length
-    left = np.stack([archive.rewards(p.query.left_episode, p.query.left_start, length) for p in pending])
-    right = np.stack([archive.rewards(p.query.right_episode, p.query.right_start, length) for p in pending])
+    left = np.stack([archive.rewards(p.query.left_episode, p.query.left_start, length) for p in asked])
+    right = np.stack([archive.rewards(p.query.right_episode, p.query.right_start, length) for p in asked])
     seed = int(np.random.SeedSequence([config.seed, 7, decision]).generate_state(1)[0])
     labels, weights = teacher(seed, left, right)
-    for question, label, weight in zip(pending, labels, weights, strict=True):
+    for question, label, weight in zip(asked, labels, weights, strict=True):
         store.answer(question.id, float(label), float(weight), annotator=config.preferences.teacher)
 
 

@@ -1,0 +1,75 @@
+"""Learning curves over seeds: run `ubp2 train` once a seed, side by side, and keep every evaluation as raw scores.
+
+    python benchmarks/curves.py NAME --seeds 0 1 2 3 --jobs 4 -- --env metaworld/door-close --preset cpu --ceiling
+
+writes benchmarks/results/NAME.csv (one row an evaluation and seed) and NAME.json (the exact command, versions, machine).
+Run folders go to runs/NAME/; a seed whose folder exists is resumed, so the same command continues what was cut off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from ubp2.runs import Run, read_metrics
+
+HERE = Path(__file__).parent
+
+
+def train(folder: Path, seed: int, flags: list[str]) -> int:
+    """One run as a process of its own; its messages go to a file beside the run folder."""
+    start = ["--resume", str(folder)] if (folder / "config.yaml").exists() else ["--out", str(folder)]
+    command = [sys.executable, "-m", "ubp2", "train", *flags, "--seed", str(seed), *start]
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".log").open("a") as log:
+        return subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, env=os.environ).returncode
+
+
+def collect(folders: dict[int, Path], out: Path, command: str) -> None:
+    """Gather the evaluations of every run that has some, and what they ran on."""
+    rows = []
+    for seed, folder in folders.items():
+        labels = 0
+        for row in read_metrics(folder) if folder.exists() else []:
+            labels = row.get("labels/used", labels)
+            if row["kind"] == "eval":
+                scores = {key: value for key, value in row.items() if key != "kind"}
+                rows.append({"seed": seed, "labels": int(labels), **scores})
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with out.with_suffix(".csv").open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    infos = [Run.open(folder).info() for folder in folders.values() if (folder / "config.yaml").exists()]
+    about = {"command": command, "seeds": list(folders), "versions": infos[0]["versions"], "device": infos[0]["device"]}
+    about["source"] = infos[0]["source"]
+    out.with_suffix(".json").write_text(json.dumps(about, indent=2) + "\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3])
+    parser.add_argument("--jobs", type=int, default=2, help="runs side by side")
+    parser.add_argument("--results", type=Path, default=HERE / "results")
+    parser.add_argument("flags", nargs=argparse.REMAINDER, help="after --: flags of ubp2 train")
+    args = parser.parse_args()
+    flags = args.flags[1:] if args.flags[:1] == ["--"] else args.flags
+    folders = {seed: Path("runs") / args.name / f"s{seed}" for seed in args.seeds}
+    with ThreadPoolExecutor(args.jobs) as pool:
+        codes = list(pool.map(lambda item: train(item[1], item[0], flags), folders.items()))
+    command = f"python benchmarks/curves.py {args.name} --seeds {' '.join(map(str, args.seeds))} -- {' '.join(flags)}"
+    collect(folders, args.results / args.name, command)
+    print(f"{args.results / args.name}.csv; exit codes by seed: {dict(zip(folders, codes, strict=True))}")
+    return max(codes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""The DeepMind Control Suite through the adapter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ubp2.configs import EnvironmentConfig
+from ubp2.envs.base import Env
+from ubp2.envs.registry import list_ids, make
+from ubp2.errors import UserError
+
+pytest.importorskip("dm_control")
+
+OPTIONS = EnvironmentConfig()
+FEW = ("dmc/walker-walk", "dmc/reacher-easy", "dmc/point_mass-hard")
+IDS = [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in list_ids()["dmc"]]
+
+
+def rollout(env: Env, seed: int) -> np.ndarray:
+    noise = np.random.default_rng(seed).uniform(-1, 1, (10, env.spec.action_dim))
+    return np.stack([env.reset(seed), *(env.step(action).obs for action in noise)])
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_an_episode_depends_on_seed_and_actions_alone(env_id):
+    try:
+        env, other = make(env_id, OPTIONS), make(env_id, OPTIONS)
+    except UserError as error:
+        assert "does not work with numpy" in str(error)
+        pytest.skip(str(error))
+    before = np.random.get_state()[1].copy()  # type: ignore[index]
+    fresh = rollout(env, seed=1)
+    rollout(env, seed=2)
+    np.testing.assert_array_equal(rollout(env, seed=1), fresh)
+    np.testing.assert_array_equal(rollout(other, seed=1), fresh)
+    assert not np.array_equal(rollout(env, seed=3), fresh)
+    np.testing.assert_array_equal(np.random.get_state()[1], before)  # type: ignore[index]
+
+
+def test_clock_and_sizes():
+    env = make("dmc/walker-walk", OPTIONS)
+    assert env.spec == ("dmc/walker-walk", 24, 6, 500, 2, 20, False)
+    assert make("dmc/walker-walk", EnvironmentConfig(action_repeat=1)).spec.episode_decisions == 1000
+
+
+def test_the_suites_own_clock_does_not_end_the_episode():
+    env = make("dmc/cartpole-balance", EnvironmentConfig(action_repeat=1, episode_decisions=1002))
+    env.reset(0)
+    steps = [env.step(np.zeros(1)) for _ in range(1002)]
+    assert [step.truncated for step in steps].index(True) == 1001
+    assert not any(step.terminated for step in steps)
+
+
+def test_unknown_task():
+    with pytest.raises(UserError, match="Did you mean walker-walk"):
+        make("dmc/walker-wlak", OPTIONS)
+
+
+def test_render():
+    env = make("dmc/walker-walk", OPTIONS)
+    env.reset(0)
+    try:
+        frame = env.render()
+    except UserError as error:
+        pytest.skip(str(error))
+    assert frame.shape == (256, 256, 3) and frame.dtype == np.uint8 and frame.std() > 10
