@@ -2,7 +2,7 @@
 
     python benchmarks/curves.py NAME --seeds 0 1 2 3 --jobs 4 -- --env metaworld/door-close --preset cpu --ceiling
 
-writes benchmarks/results/NAME.csv (one row an evaluation and seed) and NAME.json (the exact command, versions, machine).
+writes benchmarks/results/NAME.csv (a row for each seed and evaluation) and NAME.json (command, versions, machine).
 Run folders go to runs/NAME/; a seed whose folder exists is resumed, so the same command continues what was cut off.
 """
 
@@ -48,8 +48,9 @@ def collect(folders: dict[int, Path], out: Path, command: str) -> None:
         writer.writeheader()
         writer.writerows(rows)
     infos = [Run.open(folder).info() for folder in folders.values() if (folder / "config.yaml").exists()]
-    about = {"command": command, "seeds": list(folders), "versions": infos[0]["versions"], "device": infos[0]["device"]}
-    about["source"] = infos[0]["source"]
+    about = {"command": command, "seeds": list(folders)}
+    for name in ("versions", "device", "source"):
+        about[name] = infos[0][name] if infos else None
     out.with_suffix(".json").write_text(json.dumps(about, indent=2) + "\n")
 
 
@@ -59,9 +60,10 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3])
     parser.add_argument("--jobs", type=int, default=2, help="runs side by side")
     parser.add_argument("--results", type=Path, default=HERE / "results")
-    parser.add_argument("flags", nargs=argparse.REMAINDER, help="after --: flags of ubp2 train")
-    args = parser.parse_args()
-    flags = args.flags[1:] if args.flags[:1] == ["--"] else args.flags
+    own, flags = sys.argv[1:], []
+    if "--" in own:  # what follows is for ubp2 train
+        own, flags = own[: own.index("--")], own[own.index("--") + 1 :]
+    args = parser.parse_args(own)
     folders = {seed: Path("runs") / args.name / f"s{seed}" for seed in args.seeds}
     with ThreadPoolExecutor(args.jobs) as pool:
         codes = list(pool.map(lambda item: train(item[1], item[0], flags), folders.items()))

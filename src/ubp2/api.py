@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -21,18 +22,18 @@ from ubp2.configs import Config, resolve
 from ubp2.envs.base import EnvSpec, VectorEnv
 from ubp2.envs.workers import make_vector
 from ubp2.errors import UserError
-from ubp2.evaluation.rollout import rollouts, summary
-from ubp2.evaluation.video import write_video
+from ubp2.evaluation.rollout import filmed, summary
 from ubp2.preference.store import LabelStore
 from ubp2.preference.teachers import make_teacher
 from ubp2.progress import Progress
 from ubp2.runs import Metrics, Run, read_metrics
 from ubp2.training import checkpoint
 from ubp2.training.evaluate import controller as make_controller
-from ubp2.training.evaluate import reward_correlation, seeds
+from ubp2.training.evaluate import reward_correlation
 from ubp2.training.loop import Crew
 from ubp2.training.loop import train as run_loop
-from ubp2.training.programs import Programs, make_programs
+from ubp2.training.programs import STREAMS, Programs, make_programs
+from ubp2.training.state import restore_agent
 
 __all__ = ["Controller", "ControllerName", "RunResult", "evaluate", "load", "resume", "train"]
 
@@ -76,33 +77,19 @@ def resume(
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(Run.open(folder, write=True, device=_device()))
         saved = opened.config
-        wanted = _extend(folder, saved, config)
+        wanted = _extend(saved, config)
         envs = stack.enter_context(_environment(env or saved.env, saved, 1))
         return _run(stack, opened, wanted, env, envs, progress)
 
 
-def _extend(folder: Path, saved: Config, wanted: Config | None) -> Config:
-    """The saved config with the steps of the wanted one; anything else that differs is refused by name."""
+def _extend(saved: Config, wanted: Config | None) -> Config:
+    """The saved config, with the steps of the wanted one if it asks for more."""
     if wanted is None:
         return saved
-    different = [d for d in config_io.differences(saved, wanted) if not d.startswith("steps:")]
-    if different:
-        raise UserError(
-            f"the run {folder} was made with other settings ({'; '.join(different)}); resume it without them, or start "
-            f"a new run with --out"
-        )
-    if wanted.steps < saved.steps:
-        raise UserError(f"the run {folder} has {saved.steps} steps and cannot shrink to {wanted.steps}")
-    return saved if wanted.steps == saved.steps else _with_steps(saved, wanted.steps)
-
-
-def _with_steps(saved: Config, steps: int) -> Config:
-    import dataclasses
-
-    capacity = max(saved.training.replay_capacity or 0, min(steps, 1_000_000))
-    return dataclasses.replace(
-        saved, steps=steps, training=dataclasses.replace(saved.training, replay_capacity=capacity)
-    )
+    config_io.check_resumable(saved, wanted)
+    capacity = max(saved.training.replay_capacity or 0, min(wanted.steps, 1_000_000))
+    training = dataclasses.replace(saved.training, replay_capacity=capacity)
+    return saved if wanted.steps == saved.steps else dataclasses.replace(saved, steps=wanted.steps, training=training)
 
 
 def _run(
@@ -169,22 +156,21 @@ def _signals() -> Iterator[Callable[[], bool]]:
 
 class _Trained(NamedTuple):
     config: Config
+    spec: EnvSpec
     agent: Agent
     programs: Programs
     state: Any
 
 
-def _load(folder: Path, spec: EnvSpec) -> _Trained:
+def _load(folder: Path) -> _Trained:
     run = Run.open(folder)
     saved = checkpoint.load_latest(run.checkpoints)
     if saved is None:
-        raise UserError(f"{folder} has no checkpoint yet; let it train past its first, or resume it")
+        raise UserError(f"{folder} has no checkpoint yet; let it train to its first one, or resume it")
+    spec = EnvSpec.from_dict(saved.meta["environment"])
     agent = make_agent(run.config, spec.obs_dim, spec.action_dim)
     programs = make_programs(run.config, agent)
-    state = programs.init()
-    prefix = "[0]"
-    arrays = {name.removeprefix(prefix): array for name, array in saved.arrays.items() if name.startswith(prefix)}
-    return _Trained(run.config, agent, programs, checkpoint.unflatten(state, arrays))
+    return _Trained(run.config, spec, agent, programs, restore_agent(saved, programs.init()))
 
 
 def evaluate(
@@ -197,21 +183,14 @@ def evaluate(
     env: MakeEnv | None = None,
 ) -> dict[str, float]:
     """Evaluate the newest checkpoint of a run, without bonus or noise; optionally film the first episode."""
-    config = Run.open(run).config
+    trained = _load(Path(run))
+    config = trained.config
+    first = config.evaluation.seed if seed is None else seed
     with _environment(env or config.env, config, config.evaluation.workers) as envs:
-        trained = _load(Path(run), envs.spec)
         act = make_controller(trained.agent, trained.programs, trained.state, controller, envs)
-        first = config.evaluation.seed if seed is None else seed
-        frames: list[np.ndarray] = []
-        film = (lambda e: frames.append(e.render(0))) if video else None
-        done = rollouts(act, envs, [first + i for i in range(episodes)], film)
-        if video:
-            write_video(Path(video), np.stack(frames[: len(done[0].action) + 1]), envs.spec.fps)
-        scores = summary(done)
-        scores["rank_correlation"] = reward_correlation(
-            trained.programs, trained.state, done, envs.spec.episode_decisions
-        )
-        return scores
+        done = filmed(act, envs, [first + i for i in range(episodes)], Path(video) if video else None)
+    correlation = reward_correlation(trained.programs, trained.state, done, trained.spec.episode_decisions)
+    return {**summary(done), "rank_correlation": correlation}
 
 
 class Controller:
@@ -220,24 +199,25 @@ class Controller:
     def __init__(self, trained: _Trained, name: ControllerName):
         self._trained = trained
         self._program = trained.programs.plan if name == "planner" else trained.programs.react
-        self._decision = 0
+        self._low, self._high = (np.array(x) for x in (trained.spec.action_low, trained.spec.action_high))
         self.reset()
 
     def reset(self) -> None:
         """Forget the plan of the last episode; call it when an episode starts."""
-        self._carry = self._trained.agent.carry()[None]
+        self._carry, self._decision = self._trained.agent.carry()[None], 0
 
     def act(self, obs: np.ndarray) -> np.ndarray:
-        """The action in [-1, 1]^A for one raw observation [D]; no bonus, no noise."""
+        """The environment's own action for one raw observation; no bonus, no noise."""
+        spec = self._trained.spec
         batch = np.asarray(obs, np.float32).reshape(1, -1)
-        decision = np.int32(self._decision)
-        outcome = self._program(self._trained.state, self._carry, batch, np.float32(0.0), np.int32(4), decision)
+        if batch.shape[1] != spec.obs_dim or not np.isfinite(batch).all():
+            raise UserError(f"expected an observation of {spec.obs_dim} finite numbers, got shape {np.shape(obs)}")
+        stream, decision = np.int32(STREAMS["evaluate"]), np.int32(self._decision)
+        outcome = self._program(self._trained.state, self._carry, batch, np.float32(0.0), stream, decision)
         self._carry, self._decision = outcome.carry, self._decision + 1
-        return np.asarray(outcome.action[0])
+        return (self._low + (np.asarray(outcome.action[0]) + 1.0) / 2.0 * (self._high - self._low)).astype(np.float32)
 
 
 def load(run: Path | str, controller: ControllerName = "policy") -> Controller:
     """The newest checkpoint of a run as a controller with `.act(obs)`."""
-    folder = Path(run)
-    sizes = Run.open(folder).info().get("environment")
-    raise NotImplementedError(sizes)
+    return Controller(_load(Path(run)), controller)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 from ubp2.errors import UserError
 
@@ -22,9 +22,13 @@ __all__ = [
     "PlannerConfig",
     "PreferenceConfig",
     "TrainingConfig",
+    "given",
     "labels_that_fit",
     "resolve",
 ]
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -235,6 +239,13 @@ class Config:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
 
 
+def given(value: T | None) -> T:
+    """A field that `resolve` has filled in."""
+    if value is None:
+        raise ValueError("this config is not resolved: call ubp2.configs.resolve first")
+    return value
+
+
 def labels_that_fit(preferences: PreferenceConfig, steps: int, episode_decisions: int) -> int:
     """Labels that the schedule can ask within `steps` decisions: sessions stand at ends of episodes, one at most."""
     episodes = steps // episode_decisions
@@ -257,7 +268,9 @@ def resolve(config: Config, episode_decisions: int) -> Config:
     )
     preferences = config.preferences
     if preferences.budget is None:
-        preferences = dataclasses.replace(preferences, budget=labels_that_fit(preferences, steps * 2 // 3, episode_decisions))
+        preferences = dataclasses.replace(
+            preferences, budget=labels_that_fit(preferences, steps * 2 // 3, episode_decisions)
+        )
     config = dataclasses.replace(config, training=training, preferences=preferences)
     _check(config, episode_decisions)
     return config
@@ -282,7 +295,9 @@ def _check(config: Config, episode_decisions: int) -> None:
     }
     for name, number in positive.items():
         if number < 1:
-            raise UserError(f"{name} must be at least 1, got {number}; set --{name.replace('_', '-')} to a whole number >= 1")
+            raise UserError(
+                f"{name} must be at least 1, got {number}; set --{name.replace('_', '-')} to a whole number >= 1"
+            )
     if not 1 <= planner.elites <= planner.samples:
         raise UserError(
             f"planner.elites must lie between 1 and planner.samples ({planner.samples}), got {planner.elites}"

@@ -57,6 +57,8 @@ class Adapter:
             action_repeat=action_repeat,
             fps=max(1, round(simulator_fps / action_repeat)),
             has_success=bool(has_success),
+            action_low=tuple(map(float, self._low)),
+            action_high=tuple(map(float, self._high)),
         )
         if has_success is None:
             self.spec = self.spec._replace(has_success=self._reports_success())

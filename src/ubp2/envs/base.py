@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,6 +21,14 @@ class EnvSpec(NamedTuple):
     action_repeat: int
     fps: int  # frames a second at which clips play in real time: one frame a decision
     has_success: bool  # whether the environment reports success at all
+    action_low: tuple[float, ...]  # bounds of the environment's own actions, which [-1, 1] is mapped to
+    action_high: tuple[float, ...]
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> EnvSpec:
+        """The spec whose `_asdict` went through JSON, which has no tuples."""
+        bounds = {name: tuple(fields[name]) for name in ("action_low", "action_high")}
+        return cls(**{**fields, **bounds})
 
 
 class Outcome(NamedTuple):

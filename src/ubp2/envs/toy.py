@@ -13,7 +13,7 @@ __all__ = ["DECISIONS", "RADIUS", "STEP", "Reach", "optimal_action", "optimal_re
 
 DECISIONS = 50
 STEP = 0.1  # largest move along each axis in one decision
-RADIUS = 0.1  # within this distance of the goal is success
+RADIUS = 0.15  # within this distance of the goal is success
 _APART = 0.5  # least distance between start and goal
 _MARGIN = 0.9  # start and goal lie in [-0.9, 0.9]^2, so that the drawing never cuts them
 
@@ -28,13 +28,16 @@ _SHADOW = np.array([120, 128, 140], np.float32)
 
 
 class Reach(gymnasium.Env):
-    """A point in [-1, 1]^2 moved by velocity commands; observation = position and goal, reward = -distance."""
+    """A point in [-1, 1]^2 moved by velocity commands; reward = -distance.
+
+    The observation is the position and the way to the goal: [x, y, goal_x - x, goal_y - y].
+    """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012 (Gymnasium's own attribute)
 
     def __init__(self) -> None:
         self.render_mode = "rgb_array"
-        self.observation_space = Box(-1.0, 1.0, (4,), np.float32)
+        self.observation_space = Box(-2.0, 2.0, (4,), np.float32)
         self.action_space = Box(-1.0, 1.0, (2,), np.float32)
         self._position = np.zeros(2)
         self._goal = np.zeros(2)
@@ -58,7 +61,7 @@ class Reach(gymnasium.Env):
         return _draw_frame(np.array(self._path, np.float32), self._goal.astype(np.float32))
 
     def _observe(self) -> np.ndarray:
-        return np.concatenate([self._position, self._goal]).astype(np.float32)
+        return np.concatenate([self._position, self._goal - self._position]).astype(np.float32)
 
 
 def optimal_action(obs: np.ndarray) -> np.ndarray:
@@ -66,7 +69,7 @@ def optimal_action(obs: np.ndarray) -> np.ndarray:
 
     The axes are bounded apart, so the move that brings each of them closest is at no later time regretted.
     """
-    return np.clip((obs[2:] - obs[:2]) / STEP, -1.0, 1.0)
+    return np.clip(obs[2:] / STEP, -1.0, 1.0)
 
 
 def optimal_return(seed: int) -> float:

@@ -197,7 +197,7 @@ class _Worker:
     def greet(self) -> EnvSpec:
         """Wait for the environment to stand; map its memory."""
         self.wait()
-        spec = EnvSpec(**json.loads(self.block()))
+        spec = EnvSpec.from_dict(json.loads(self.block()))
         self.slots = map_slots(self._memory.fileno(), spec.obs_dim, spec.action_dim)
         return spec
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from ubp2.envs.base import VectorEnv
+from ubp2.evaluation.video import write_video
 from ubp2.types import Episode
 
-__all__ = ["rank_correlation", "rollouts", "summary"]
+__all__ = ["Act", "filmed", "rank_correlation", "rollouts", "summary"]
 
 Act = Callable[[np.ndarray, int, bool], np.ndarray]  # obs [W, D], decision, whether an episode starts -> actions [W, A]
 OnStep = Callable[[VectorEnv], None]
@@ -23,6 +25,16 @@ def rollouts(act: Act, envs: VectorEnv, seeds: Sequence[int], on_step: OnStep | 
         chunk += [chunk[-1]] * (envs.size - len(chunk))  # fill the last group; its copies are dropped below
         episodes += _group(act, envs, first, chunk, on_step)
     return episodes[: len(seeds)]
+
+
+def filmed(act: Act, envs: VectorEnv, seeds: Sequence[int], video: Path | None) -> list[Episode]:
+    """`rollouts`, with the first episode written to the file `video` if one is named."""
+    if video is None:
+        return rollouts(act, envs, seeds)
+    frames: list[np.ndarray] = []
+    first = rollouts(act, envs, seeds[: envs.size], lambda e: frames.append(e.render(0)))
+    write_video(video, np.stack(frames[: len(first[0].obs)]), envs.spec.fps)
+    return first + rollouts(act, envs, seeds[envs.size :])
 
 
 def _group(act: Act, envs: VectorEnv, first: int, seeds: list[int], on_step: OnStep | None) -> list[Episode]:

@@ -1,4 +1,4 @@
-"""The losses of the paper, one function an equation. Sequences are time first: [H, N, ...]; mask is 0 off the episode."""
+"""The losses of the paper, one function an equation. Sequences are time first, [H, N, .]; mask is 0 off an episode."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import equinox as eqx
@@ -41,7 +42,7 @@ class MLP(eqx.Module):
 
     def __init__(self, sizes: list[int], *, key: Array, output_scale: float = 1.0):
         keys = jax.random.split(key, len(sizes) - 1)
-        shapes = list(zip(sizes[:-1], sizes[1:], strict=True))
+        shapes = list(itertools.pairwise(sizes))
         self.weights = [
             jax.random.truncated_normal(k, -2, 2, shape) / jnp.sqrt(float(shape[0]))
             for k, shape in zip(keys, shapes, strict=True)

@@ -47,8 +47,9 @@ def init(config: ModelConfig, obs_dim: int, action_dim: int, key: Array) -> tupl
             lambda k: MLP([inputs, *hidden, state_dim], key=k, output_scale=1.0 if latent else 0.01),
             k_dynamics,
         ),
-        reward=ensemble(
-            config.reward_members, lambda k: MLP([inputs, *hidden, 2], key=k, output_scale=0.3), k_reward
+        reward=_blind_to_actions(
+            ensemble(config.reward_members, lambda k: MLP([inputs, *hidden, 2], key=k, output_scale=0.3), k_reward),
+            state_dim,
         ),
         value=ensemble(
             config.value_members,
@@ -57,6 +58,15 @@ def init(config: ModelConfig, obs_dim: int, action_dim: int, key: Array) -> tupl
         ),
     )
     return model, MLP([state_dim, *hidden, 2 * action_dim], key=k_policy, output_scale=0.1)
+
+
+def _blind_to_actions(members: MLP, state_dim: int) -> MLP:
+    """Start a reward ensemble with no opinion about actions.
+
+    A random dependence on the action survives a fit to few labels, and the planner, who chooses actions freely, would
+    exploit it. What the labels do say about actions is still learned.
+    """
+    return eqx.tree_at(lambda m: m.weights[0], members, members.weights[0].at[:, state_dim:].set(0.0))
 
 
 def encode(model: WorldModel, stats: Normalizer, obs: Array) -> Array:

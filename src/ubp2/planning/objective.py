@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ubp2.configs import Config
+from ubp2.configs import Config, given
 from ubp2.models import world_model
 from ubp2.models.networks import MLP
 from ubp2.models.world_model import WorldModel
@@ -16,15 +16,13 @@ from ubp2.uncertainty import disagreement, jensen_renyi, spread
 __all__ = ["optimistic_return", "total"]
 
 
-def optimistic_return(
-    config: Config, model: WorldModel, policy: MLP, z: Array, actions: Array, key: Array
-) -> Scores:
+def optimistic_return(config: Config, model: WorldModel, policy: MLP, z: Array, actions: Array, key: Array) -> Scores:
     """Score sequences [N, H, A] from one state [Z]: roll out the mean dynamics, sum means and uncertainties.
 
     The terminal action comes from the policy: a_H ~ pi(s_H).
     """
     count, horizon, _ = actions.shape
-    discount = config.training.discount
+    discount = given(config.training.discount)
 
     def step(state: Array, action: Array) -> tuple[Array, tuple[Array, Array, Array]]:
         mean, log_std = world_model.reward(config.model, model, state, action)  # [E, N]
@@ -39,9 +37,7 @@ def optimistic_return(
     final_action, _ = world_model.policy(config.model, policy, last, key)
     values = world_model.value(config.model, model.value, last, final_action)  # [E, N]
     tail = discount**horizon
-    return Scores(
-        reward, reward_bonus, dynamics_bonus, tail * jnp.mean(values, axis=0), tail * spread(values)
-    )
+    return Scores(reward, reward_bonus, dynamics_bonus, tail * jnp.mean(values, axis=0), tail * spread(values))
 
 
 def total(scores: Scores, coefficients: Array) -> Array:

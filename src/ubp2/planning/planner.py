@@ -1,4 +1,4 @@
-"""Model-predictive control: optimise Eq. 1 from the current state, do the first action, keep the rest as a warm start."""
+"""Model-predictive control: optimise Eq. 1 from the current state, do the first action, keep the rest to start from."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ class Decision(NamedTuple):
     broken: Array  # [] scores that were not finite
 
 
-def policy_sequences(
-    config: Config, model: WorldModel, policy: MLP, z: Array, key: Array
-) -> Array:
+def policy_sequences(config: Config, model: WorldModel, policy: MLP, z: Array, key: Array) -> Array:
     """Roll the policy out in the mean dynamics from one state [Z] -> [P, H, A]."""
 
     def step(state: Array, key: Array) -> tuple[Array, Array]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -48,4 +47,4 @@ def load(rewards: TrueRewards, episodes: list[Episode]) -> TrueRewards:
         ring[(frame + np.arange(len(true_reward))) % len(ring)] = true_reward
         scale = max(scale, np.abs(true_reward).max(initial=0.0))
         frame += len(episode.obs)
-    return jax.tree.map(jnp.asarray, TrueRewards(ring, scale))
+    return TrueRewards(jnp.asarray(ring), jnp.asarray(scale))

@@ -11,8 +11,7 @@ from ubp2.agents.base import Agent
 from ubp2.configs import EvaluationConfig
 from ubp2.envs.base import VectorEnv
 from ubp2.errors import UserError
-from ubp2.evaluation.rollout import Act, rank_correlation, rollouts, summary
-from ubp2.evaluation.video import write_video
+from ubp2.evaluation.rollout import Act, filmed, rank_correlation, summary
 from ubp2.training.programs import STREAMS, Programs
 from ubp2.types import Episode
 
@@ -50,19 +49,16 @@ def evaluate(crew: Crew, agent: Agent, programs: Programs, device: Device, t: in
     row: dict[str, float] = {}
     episodes: list[Episode] = []
     for name in config.controllers:
-        frames: list[np.ndarray] = []
-        film = (lambda e, frames=frames: frames.append(e.render(0))) if config.video else None
         act = controller(agent, programs, device.agent, name, envs)
+        todo = seeds(config, config.episodes)
+        video = crew.run.videos / f"{t:09d}-{name}.mp4" if config.video else None
         try:
-            done = rollouts(act, envs, seeds(config, config.episodes), film)
-            if frames:
-                first = len(done[0].action) + 1
-                write_video(crew.run.videos / f"{t:09d}-{name}.mp4", np.stack(frames[:first]), envs.spec.fps)
-        except UserError as error:
-            if not config.video:
+            done = filmed(act, envs, todo, video)
+        except UserError as error:  # a machine that cannot render still trains
+            if video is None:
                 raise
             crew.progress.note(f"no video: {error}")
-            done = rollouts(act, envs, seeds(config, config.episodes))
+            done = filmed(act, envs, todo, None)
         row |= {f"{name}/{key}": value for key, value in summary(done).items()}
         episodes += done
     row["reward/rank_correlation"] = reward_correlation(programs, device.agent, episodes, envs.spec.episode_decisions)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ubp2.agents.base import Agent
 from ubp2.archive import EpisodeArchive
-from ubp2.configs import Config
+from ubp2.configs import Config, given
 from ubp2.envs.base import VectorEnv
 from ubp2.errors import UserError
 from ubp2.preference.store import LabelStore
@@ -92,11 +92,11 @@ def train(crew: Crew, agent: Agent) -> Result:
         if t == config.steps or (config.evaluation.every and t % config.evaluation.every == 0):
             evaluation = evaluate(crew, agent, programs, device, t)
         if t % config.checkpoint.every == 0 or t == config.steps:
-            save(crew.run, config, counters, device, current, crew.metrics)
+            save(crew.run, envs.spec, counters, device, current, crew.metrics)
         crew.progress.update(t, phase=_phase(config, counters), labels=counters.labels)
     finished = counters.decision >= config.steps
     if not finished:
-        save(crew.run, config, counters, device, current, crew.metrics)
+        save(crew.run, envs.spec, counters, device, current, crew.metrics)
     return Result(counters.decision, counters.labels, finished, evaluation)
 
 
@@ -124,9 +124,9 @@ def _begin(crew: Crew, agent: Agent, programs: Programs) -> tuple[Counters, Devi
 
 
 def _phase(config: Config, counters: Counters) -> str:
-    if counters.decision < (config.training.warmup or 0):
+    if counters.decision < given(config.training.warmup):
         return "warm-up"
-    if config.ceiling or counters.asked < (config.preferences.budget or 0):
+    if config.ceiling or counters.asked < given(config.preferences.budget):
         return "planning"
     return "policy"
 
@@ -152,25 +152,21 @@ def _act(config: Config, programs: Programs, counters: Counters, device: Device,
 def _learn(config: Config, programs: Programs, device: Device, t: int) -> None:
     """One gradient step a decision; after the warm-up, as many at once as it had decisions."""
     training = config.training
-    warmup = training.warmup or 0
+    warmup = given(training.warmup)
     if t < warmup or (t - warmup) % training.update_every:
         return
-    for repetition in range(training.warmup_updates or 1) if t == warmup else range(1):
-        device.agent, device.metrics = programs.update(
-            device.agent, device.memory, np.int32(t), np.int32(repetition)
-        )
+    for repetition in range(given(training.warmup_updates)) if t == warmup else range(1):
+        device.agent, device.metrics = programs.update(device.agent, device.memory, np.int32(t), np.int32(repetition))
 
 
 def _end_episode(crew: Crew, programs: Programs, counters: Counters, device: Device, current: Current) -> None:
     """Remember the last observation, archive the episode, and ask if a session is due."""
     config = crew.config
-    last = make_frame(
-        current.obs[-1], np.zeros_like(current.action[-1]), False, counters.episode, len(current.action)
-    )
+    last = make_frame(current.obs[-1], np.zeros_like(current.action[-1]), False, counters.episode, len(current.action))
     device.agent, device.memory = programs.record(device.agent, device.memory, last, np.float32(0.0))
     crew.archive.append(current.finished(counters.episode))
     counters.episode += 1
-    budget = config.preferences.budget or 0
+    budget = given(config.preferences.budget)
     due = counters.decision // config.preferences.every > counters.sessions and counters.asked < budget
     if due and not config.ceiling:
         _ask(crew, programs, counters, device)
@@ -180,7 +176,7 @@ def _ask(crew: Crew, programs: Programs, counters: Counters, device: Device) -> 
     """One session: Algorithm 2 chooses, the store keeps, the teacher answers, the agent takes the answers."""
     config, t = crew.config, counters.decision
     selection = jax.device_get(programs.select(device.agent, device.memory.replay, np.int32(t)))
-    most = (config.preferences.budget or 0) - counters.asked
+    most = given(config.preferences.budget) - counters.asked
     counters.asked += session.ask(config, selection, crew.store, (t, counters.sessions), most)
     session.answer(config, crew.teacher, crew.archive, crew.store, t, counters.sessions)
     counters.sessions += 1
@@ -200,15 +196,14 @@ def _ask(crew: Crew, programs: Programs, counters: Counters, device: Device) -> 
     )
 
 
-def _write_row(
-    crew: Crew, counters: Counters, device: Device, current: Current, timing: dict[str, float]
-) -> None:
+def _write_row(crew: Crew, counters: Counters, device: Device, current: Current, timing: dict[str, float]) -> None:
     """One training row at the end of an episode; stops the run if learning has produced a non-finite number."""
     t = counters.decision
     if t - counters.last_row < ROW_EVERY and t < crew.config.steps:
         return
     counters.last_row = t
-    values = {name: float(value) for name, value in jax.device_get(device.metrics).items()}
+    learning = t > given(crew.config.training.warmup)  # before that there is nothing to report
+    values = {name: float(value) for name, value in jax.device_get(device.metrics).items()} if learning else {}
     broken = [name for name, value in values.items() if not np.isfinite(value)]
     if broken:
         raise UserError(

@@ -17,7 +17,7 @@ from jax import Array
 
 from ubp2 import replay as replay_
 from ubp2.agents.base import Action, Agent, Metrics
-from ubp2.configs import Config
+from ubp2.configs import Config, given
 from ubp2.preference import buffer, queries
 from ubp2.replay import Replay
 from ubp2.training import ceiling
@@ -60,13 +60,13 @@ class Programs(NamedTuple):
 
 def memory(config: Config, obs_dim: int, action_dim: int, episode_decisions: int) -> Memory:
     """Empty buffers of the sizes that the run needs."""
-    decisions = config.training.replay_capacity or 0
+    decisions = given(config.training.replay_capacity)
     capacity = decisions + decisions // episode_decisions + episode_decisions + 2  # last frames take slots too
     preferences = config.preferences
     return Memory(
         replay_.init(capacity, obs_dim, action_dim),
         buffer.init(
-            1 if config.ceiling else max(preferences.budget or 0, 1), preferences.segment_length, obs_dim, action_dim
+            1 if config.ceiling else max(given(preferences.budget), 1), preferences.segment_length, obs_dim, action_dim
         ),
         ceiling.init(capacity) if config.ceiling else None,
     )
@@ -95,7 +95,7 @@ def _update(config: Config, agent: Agent, root: Array, state: Any, memory: Memor
     key = _fold(root, jnp.int32(STREAMS["update"]), step, repetition)
     k_batch, k_pairs, k_update = jax.random.split(key, 3)
     training = config.training
-    batch = replay_.sample(memory.replay, k_batch, training.batch_size, training.horizon or 1)
+    batch = replay_.sample(memory.replay, k_batch, training.batch_size, given(training.horizon))
     if memory.true_rewards is not None:
         supervision = ceiling.targets(memory.true_rewards, batch)
     else:

@@ -73,9 +73,7 @@ def answer(
         store.answer(question.id, float(label), float(weight), annotator=config.preferences.teacher)
 
 
-def collect(
-    programs: Programs, state: Any, preferences: Preferences, answers: list[Answered], cursor: int
-) -> Outcome:
+def collect(programs: Programs, state: Any, preferences: Preferences, answers: list[Answered], cursor: int) -> Outcome:
     """Move new answers from the store to the device, judging first how many the reward model foresaw."""
     right, weighted = 0.0, 0
     for answered in answers:

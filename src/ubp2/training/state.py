@@ -12,8 +12,7 @@ import numpy as np
 
 from ubp2 import replay as replay_
 from ubp2.archive import EpisodeArchive
-from ubp2.configs import Config
-from ubp2.envs.base import VectorEnv
+from ubp2.envs.base import EnvSpec, VectorEnv
 from ubp2.errors import UserError
 from ubp2.preference import buffer
 from ubp2.preference.store import LabelStore
@@ -22,7 +21,19 @@ from ubp2.training import ceiling, checkpoint
 from ubp2.training.programs import Memory, Programs
 from ubp2.types import Episode, Frame, Step
 
-__all__ = ["Counters", "Current", "Device", "episode_seed", "restore", "save"]
+__all__ = [
+    "Counters",
+    "Current",
+    "Device",
+    "episode_seed",
+    "make_frame",
+    "replay_current",
+    "restore",
+    "restore_agent",
+    "save",
+]
+
+_CURRENT_FIELDS = ("obs", "action", "true_reward", "success", "scores")
 
 
 @dataclass
@@ -87,13 +98,20 @@ def episode_seed(run_seed: int, index: int) -> int:
     return int(np.random.SeedSequence([run_seed, 1, index]).generate_state(1)[0] >> 1)
 
 
-def save(run: Run, config: Config, counters: Counters, device: Device, current: Current, metrics: Metrics) -> None:
+def save(run: Run, spec: EnvSpec, counters: Counters, device: Device, current: Current, metrics: Metrics) -> None:
     """Write a checkpoint: the agent, the counters and the episode in progress. The rest is in the two databases."""
     arrays = checkpoint.flatten((device.agent, device.carry, device.metrics))
-    for name in ("obs", "action", "true_reward", "success", "scores"):
+    for name in _CURRENT_FIELDS:
         arrays[f"current/{name}"] = np.array(getattr(current, name))
     meta = {**dataclasses.asdict(counters), "seed": current.seed, "metrics_position": metrics.position()}
-    checkpoint.save(run.checkpoints, counters.decision, arrays, meta, config.checkpoint.keep)
+    meta["environment"] = spec._asdict()  # so that the agent can be loaded without its environment
+    checkpoint.save(run.checkpoints, counters.decision, arrays, meta, run.config.checkpoint.keep)
+
+
+def restore_agent(saved: checkpoint.Checkpoint, like: Any) -> Any:
+    """The agent's state alone; `like` is a fresh one of the same config."""
+    own = {name.removeprefix("[0]"): array for name, array in saved.arrays.items() if name.startswith("[0]")}
+    return checkpoint.unflatten(like, own)
 
 
 def restore(
@@ -102,7 +120,8 @@ def restore(
     """The state that `save` saw, with replay and labels rebuilt from the two databases."""
     meta = saved.meta
     counters = Counters(**{f.name: meta[f.name] for f in dataclasses.fields(Counters)})
-    current = Current(meta["seed"], *(list(saved.arrays[f"current/{n}"]) for n in _CURRENT_FIELDS))
+    lists: dict[str, Any] = {name: list(saved.arrays[f"current/{name}"]) for name in _CURRENT_FIELDS}
+    current = Current(meta["seed"], **lists)
     arrays = {name: array for name, array in saved.arrays.items() if not name.startswith("current/")}
     agent, carry, metrics = checkpoint.unflatten((device.agent, device.carry, device.metrics), arrays)
 
@@ -121,9 +140,6 @@ def restore(
         frame = make_frame(current.obs[i], action, False, counters.episode, i)
         scratch, memory = programs.record(scratch, memory, frame, np.float32(current.true_reward[i]))
     return counters, Device(agent, memory, carry, metrics), current
-
-
-_CURRENT_FIELDS = ("obs", "action", "true_reward", "success", "scores")
 
 
 def make_frame(obs: np.ndarray, action: np.ndarray, terminated: bool, episode: int, step: int) -> Frame:

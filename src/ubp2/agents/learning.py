@@ -1,0 +1,263 @@
+"""How UBP2 learns: one gradient step on every ensemble member, the policy, the targets and the three coefficients."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any, NamedTuple, TypeVar, cast
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from ubp2.agents.base import Metrics
+from ubp2.configs import Config, given
+from ubp2.models import losses, world_model
+from ubp2.models.networks import MLP
+from ubp2.models.normalizer import Normalizer
+from ubp2.models.world_model import WorldModel
+from ubp2.preference import bradley_terry
+from ubp2.types import Batch, Preferences, RewardTargets
+from ubp2.uncertainty import disagreement, jensen_renyi, spread
+
+__all__ = ["LAMBDA_RANGE", "State", "make_optimizers", "preference_logits", "uncertainties", "update"]
+
+T = TypeVar("T")
+
+LAMBDA_RANGE = (1e-4, 1e2)
+AUTOTUNE_STATES = 64  # Eq. 2 is a mean over states; a part of the batch is enough for three numbers
+
+
+class State(NamedTuple):
+    """Everything that learning changes."""
+
+    model: WorldModel
+    policy: MLP
+    target_value: MLP
+    target_policy: MLP
+    log_lambda: Array  # [3] reward, dynamics, value
+    value_scale: Array  # [] running 5-95 % range of values, which Eq. 6 divides by
+    stats: Normalizer
+    model_optimizer: optax.OptState
+    policy_optimizer: optax.OptState
+    lambda_optimizer: optax.OptState
+
+
+class Optimizers(NamedTuple):
+    """Adam for each of the three groups of parameters."""
+
+    model: optax.GradientTransformation
+    policy: optax.GradientTransformation
+    log_lambda: optax.GradientTransformation
+
+
+def make_optimizers(config: Config) -> Optimizers:
+    """Adam for everything; each component of the model has its gradient norm limited on its own (`_clip`)."""
+    rate, clip = config.training.learning_rate, config.training.grad_clip
+    slower = optax.stateless(lambda change, _: _slower_encoder(config.training.encoder_scale, change))
+    return Optimizers(
+        model=optax.chain(optax.adam(rate), slower),
+        policy=optax.chain(optax.clip_by_global_norm(clip), optax.adam(rate, eps=1e-5)),
+        log_lambda=optax.adam(config.optimism.learning_rate),
+    )
+
+
+def _slower_encoder(scale: float, change: Any) -> Any:
+    if change.encoder is None:
+        return change
+    return WorldModel(jax.tree.map(lambda c: scale * c, change.encoder), change.dynamics, change.reward, change.value)
+
+
+def _descend(
+    optimizer: optax.GradientTransformation, gradient: Any, state: optax.OptState, parameters: T
+) -> tuple[T, optax.OptState]:
+    change, state = optimizer.update(gradient, state)
+    return cast(T, optax.apply_updates(cast(Any, parameters), change)), state
+
+
+def uncertainties(config: Config, model: WorldModel, z: Array, action: Array) -> Array:
+    """The three sigma_epi at states [N, Z] and actions [N, A]: -> [3, N] reward, dynamics, value."""
+    return jnp.stack(
+        [
+            jensen_renyi(*world_model.reward(config.model, model, z, action)),
+            disagreement(world_model.next_members(model, z, action)),
+            spread(world_model.value(config.model, model.value, z, action)),
+        ]
+    )
+
+
+def reward_supervision(
+    config: Config, model: WorldModel, stats: Normalizer, supervision: Preferences | RewardTargets, batch: Batch
+) -> tuple[Array, Array, Metrics]:
+    """What teaches the reward: comparisons (Eq. 4), or in ceiling mode the true reward itself.
+
+    Returns the loss, summed over members, and every member's mean reward on the batch, [E, H, N].
+    """
+    z = world_model.encode(model, stats, batch.obs[:-1])
+    mean, log_std = world_model.reward(config.model, model, z, batch.action)
+    if isinstance(supervision, RewardTargets):
+        errors = jax.vmap(lambda m, s: losses.regression_loss(m, s, supervision.reward, batch.mask))(mean, log_std)
+        return jnp.sum(errors), mean, {"loss/reward": jnp.mean(errors)}
+    logits = preference_logits(config, model, stats, supervision)
+    loss, accuracy = jax.vmap(losses.preference_loss, in_axes=(0, None, None))(
+        logits, supervision.label, supervision.weight
+    )
+    level = jnp.mean(mean, axis=(1, 2))  # comparisons cannot see it, so a penalty keeps it near zero
+    members = loss + config.preferences.center * level**2
+    # A member that answers the minibatch well enough gets no gradient from it, the penalty's included (Adam would blow
+    # that up): pushed further, a few labels saturate the reward, members come to agree everywhere, and nothing is left
+    # to be curious about.
+    stop = config.preferences.stop_accuracy
+    gated = members if stop is None else members * (accuracy < stop)
+    return jnp.sum(gated), mean, {"loss/preference": jnp.mean(loss), "reward/train_accuracy": jnp.mean(accuracy)}
+
+
+def preference_logits(config: Config, model: WorldModel, stats: Normalizer, pairs: Preferences) -> Array:
+    """Log odds of every member that left is preferred: [E, P]."""
+
+    def summed(obs: Array, action: Array) -> tuple[Array, Array]:
+        mean, log_std = world_model.reward(config.model, model, world_model.encode(model, stats, obs), action)
+        return jnp.sum(mean, axis=-1), jnp.sum(jnp.exp(2 * log_std), axis=-1)  # over the segment
+
+    left, left_noise = summed(pairs.left_obs, pairs.left_action)
+    right, right_noise = summed(pairs.right_obs, pairs.right_action)
+    noise = left_noise + right_noise if config.model.reward_likelihood == "marginal" else 0.0
+    return bradley_terry.logit(left, right, noise)
+
+
+def model_loss(
+    config: Config, state: State, batch: Batch, supervision: Preferences | RewardTargets, key: Array, model: WorldModel
+) -> tuple[Array, tuple[Array, Metrics]]:
+    """alpha_c Eq. 3 + alpha_r Eq. 4 + alpha_v Eq. 5, summed over members. Also returns imagined states [H, N, Z].
+
+    Eq. 5 is a sum over members m of the rollout and the reward; it is estimated by drawing one m for each sequence.
+    """
+    training = config.training
+    k_member, k_policy, k_targets = jax.random.split(key, 3)
+    count = batch.mask.shape[1]
+    z = world_model.encode(model, state.stats, batch.obs)  # [H+1, N, Z]
+    actual = jax.lax.stop_gradient(z)
+    states = world_model.rollout(model, z[0], batch.action)  # [E, H+1, N, Z]
+    consistency = jax.vmap(lambda own: losses.consistency_loss(own, actual[1:], batch.mask, training.rho))(
+        states[:, 1:]
+    )
+
+    fit, rewards, metrics = reward_supervision(config, model, state.stats, supervision, batch)
+
+    member = jax.random.randint(k_member, (count,), 0, states.shape[0])
+    sequence = jnp.arange(count)
+    imagined = jnp.moveaxis(states[member, :-1, sequence], 0, 1)  # [H, N, Z]
+    if model.encoder is None:  # in latent space the value shapes the encoder; observations need no shaping
+        imagined = jax.lax.stop_gradient(imagined)
+    own_reward = jax.lax.stop_gradient(jnp.moveaxis(rewards[member % rewards.shape[0], :, sequence], 0, 1))
+    target = _td_targets(config, state, actual[1:], own_reward, batch, (k_policy, k_targets))
+    output = world_model.value_logits(model.value, imagined, batch.action)
+    value = losses.value_loss(config.model.value_head, output, target, batch.mask, given(training.discount))
+
+    total = (
+        training.consistency_weight * jnp.sum(consistency)
+        + training.reward_weight * fit
+        + training.value_weight * value * output.shape[0]
+    )
+    metrics |= {
+        "loss/consistency": jnp.mean(consistency),
+        "loss/value": value,
+        "reward/level": jnp.mean(rewards),
+        "reward/spread": jnp.mean(spread(rewards)),
+        "value/target": jnp.mean(target),
+    }
+    return total, (jax.lax.stop_gradient(imagined), metrics)
+
+
+def _td_targets(
+    config: Config, state: State, z_next: Array, reward: Array, batch: Batch, keys: tuple[Array, Array]
+) -> Array:
+    """Targets of Eq. 5 [H, N]: the smaller of two random target members stands for q_min."""
+    k_policy, k_pair = keys
+    action, _ = world_model.policy(config.model, state.policy, z_next, k_policy)
+    values = world_model.value(config.model, state.target_value, z_next, action)  # [E, H, N]
+    pair = jax.random.permutation(k_pair, values.shape[0])[:2]
+    target = losses.td_target(reward, batch.terminated, jnp.min(values[pair], axis=0), given(config.training.discount))
+    return jax.lax.stop_gradient(target)
+
+
+def _policy_loss(config: Config, state: State, model: WorldModel, z: Array, mask: Array, key: Array, policy: MLP):
+    action, log_density = world_model.policy(config.model, policy, z, key)
+    value = jnp.mean(world_model.value(config.model, model.value, z, action), axis=0)
+    low, high = jnp.percentile(jax.lax.stop_gradient(value), jnp.array([5.0, 95.0]))
+    scale = jnp.maximum(state.value_scale + 0.01 * (high - low - state.value_scale), 1.0)
+    loss = losses.policy_loss(
+        value / scale, log_density, mask, given(config.training.discount), config.training.entropy
+    )
+    return loss, (scale, -jnp.mean(log_density))
+
+
+def _clip(config: Config, gradient: WorldModel) -> WorldModel:
+    """Limit each component's gradient norm on its own, so that one loss cannot silence another."""
+
+    def limit(part: MLP) -> MLP:
+        factor = jnp.minimum(1.0, config.training.grad_clip / (optax.global_norm(cast(Any, part)) + 1e-6))
+        return jax.tree.map(lambda g: g * factor, part)
+
+    encoder = None if gradient.encoder is None else limit(gradient.encoder)
+    return WorldModel(encoder, limit(gradient.dynamics), limit(gradient.reward), limit(gradient.value))
+
+
+def _tune(config: Config, state: State, model: WorldModel, policy: MLP, z: Array, key: Array):
+    """One step of Eq. 2 for the three coefficients, on states [N, Z]."""
+    # The same noise for both policies: what differs is then the policies and not the draw.
+    current = uncertainties(config, model, z, world_model.policy(config.model, policy, z, key)[0])
+    target = uncertainties(config, model, z, world_model.policy(config.model, state.target_policy, z, key)[0])
+    bonus = jnp.mean(current, axis=1)
+    if not config.optimism.autotune:
+        return state.log_lambda, state.lambda_optimizer, bonus
+    gradient = jax.grad(lambda log_lambda: jnp.sum(jax.vmap(losses.autotune_loss)(log_lambda, current, target)))(
+        state.log_lambda
+    )
+    log_lambda, optimizer = _descend(
+        make_optimizers(config).log_lambda, gradient, state.lambda_optimizer, state.log_lambda
+    )
+    log_lambda = jnp.clip(log_lambda, *(math.log(bound) for bound in LAMBDA_RANGE))
+    return log_lambda, optimizer, bonus
+
+
+def _polyak(target: MLP, source: MLP, rate: float) -> MLP:
+    return jax.tree.map(lambda t, s: t + rate * (s - t), target, source)
+
+
+def update(
+    config: Config, state: State, batch: Batch, supervision: Preferences | RewardTargets, key: Array
+) -> tuple[State, Metrics]:
+    """One gradient step on everything: all members at once, the policy, the targets and the coefficients."""
+    k_model, k_policy, k_tune = jax.random.split(key, 3)
+    optimizers = make_optimizers(config)
+    loss = partial(model_loss, config, state, batch, supervision, k_model)
+    (_, (imagined, metrics)), gradient = jax.value_and_grad(loss, has_aux=True)(state.model)
+    metrics["gradient/model"] = optax.global_norm(cast(Any, gradient))
+    clipped = _clip(config, gradient)
+    model, model_optimizer = _descend(optimizers.model, clipped, state.model_optimizer, state.model)
+
+    loss = partial(_policy_loss, config, state, model, imagined, batch.mask, k_policy)
+    (policy_loss, (scale, entropy)), gradient = jax.value_and_grad(loss, has_aux=True)(state.policy)
+    policy, policy_optimizer = _descend(optimizers.policy, gradient, state.policy_optimizer, state.policy)
+
+    log_lambda, lambda_optimizer, bonus = _tune(config, state, model, policy, imagined[0, :AUTOTUNE_STATES], k_tune)
+    metrics |= {"loss/policy": policy_loss, "policy/entropy": entropy, "value/scale": scale}
+    for i, name in enumerate(("reward", "dynamics", "value")):
+        metrics |= {f"uncertainty/{name}": bonus[i], f"lambda/{name}": jnp.exp(log_lambda[i])}
+    return (
+        State(
+            model=model,
+            policy=policy,
+            target_value=_polyak(state.target_value, model.value, config.training.value_target_rate),
+            target_policy=_polyak(state.target_policy, policy, config.optimism.target_policy_rate),
+            log_lambda=log_lambda,
+            value_scale=scale,
+            stats=state.stats,
+            model_optimizer=model_optimizer,
+            policy_optimizer=policy_optimizer,
+            lambda_optimizer=lambda_optimizer,
+        ),
+        metrics,
+    )
