@@ -33,7 +33,7 @@ from ubp2.training.evaluate import reward_correlation
 from ubp2.training.loop import Crew
 from ubp2.training.loop import train as run_loop
 from ubp2.training.programs import STREAMS, Programs, make_programs
-from ubp2.training.state import restore_agent
+from ubp2.training.state import check_environment, restore_agent
 
 __all__ = ["Controller", "ControllerName", "RunResult", "evaluate", "load", "resume", "train"]
 
@@ -76,20 +76,22 @@ def resume(
     folder = Path(run)
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(Run.open(folder, write=True, device=_device()))
-        saved = opened.config
-        wanted = _extend(saved, config)
-        envs = stack.enter_context(_environment(env or saved.env, saved, 1))
+        wanted = _extend(opened.config, config)
+        envs = stack.enter_context(_environment(env or wanted.env, wanted, 1))
+        if wanted != opened.config:
+            opened.extend(wanted)
         return _run(stack, opened, wanted, env, envs, progress)
 
 
 def _extend(saved: Config, wanted: Config | None) -> Config:
-    """The saved config, with the steps of the wanted one if it asks for more."""
+    """The saved config, with the steps of the wanted one; a replay that held the whole run still does."""
     if wanted is None:
         return saved
     config_io.check_resumable(saved, wanted)
-    capacity = max(saved.training.replay_capacity or 0, min(wanted.steps, 1_000_000))
-    training = dataclasses.replace(saved.training, replay_capacity=capacity)
-    return saved if wanted.steps == saved.steps else dataclasses.replace(saved, steps=wanted.steps, training=training)
+    training = saved.training
+    if training.replay_capacity == min(saved.steps, 1_000_000):  # as `resolve` fills it in
+        training = dataclasses.replace(training, replay_capacity=min(wanted.steps, 1_000_000))
+    return dataclasses.replace(saved, steps=wanted.steps, training=training)
 
 
 def _run(
@@ -187,6 +189,7 @@ def evaluate(
     config = trained.config
     first = config.evaluation.seed if seed is None else seed
     with _environment(env or config.env, config, config.evaluation.workers) as envs:
+        check_environment(trained.spec, envs.spec)
         act = make_controller(trained.agent, trained.programs, trained.state, controller, envs)
         done = filmed(act, envs, [first + i for i in range(episodes)], Path(video) if video else None)
     correlation = reward_correlation(trained.programs, trained.state, done, trained.spec.episode_decisions)

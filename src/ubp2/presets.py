@@ -104,7 +104,7 @@ def _cpu(env: str) -> Config:
         env=env,
         steps=20_000,
         model=ModelConfig(width=96, dynamics_members=3, reward_members=3, value_members=3),
-        planner=PlannerConfig(horizon=3, samples=64, elites=8, policy_samples=8, iterations=2),
+        planner=PlannerConfig(horizon=3, samples=128, elites=16, policy_samples=8, iterations=3),
         preferences=PreferenceConfig(per_session=20, every=500, candidates=1000),
         training=TrainingConfig(batch_size=128),
         evaluation=EvaluationConfig(every=2500, episodes=5),
@@ -113,14 +113,18 @@ def _cpu(env: str) -> Config:
 
 
 def _demo(env: str) -> Config:
-    """Learning from comparisons in minutes: a short run with a curve of many points."""
+    """Learning from comparisons in minutes: a short run with a curve of many points.
+
+    Pairs are drawn at random: with labels this few, Algorithm 2 asks mostly what the ensemble already agrees on, and
+    learned this task more slowly (docs/results.md).
+    """
     return Config(
         env=env,
-        steps=4000,
+        steps=5000,
         model=ModelConfig(width=96, dynamics_members=3, reward_members=3, value_members=3),
         planner=PlannerConfig(horizon=3, samples=64, elites=8, policy_samples=8, iterations=2),
-        preferences=PreferenceConfig(per_session=20, every=250, candidates=1000),
-        training=TrainingConfig(batch_size=128, warmup=500),
+        preferences=PreferenceConfig(per_session=20, every=250, budget=300, candidates=1000, strategy="uniform"),
+        training=TrainingConfig(batch_size=128, warmup=500, learning_rate=1e-3),
         evaluation=EvaluationConfig(every=500, episodes=10),
         checkpoint=CheckpointConfig(every=1000),
     )

@@ -98,6 +98,15 @@ class Run:
                 raise
         return run
 
+    def extend(self, config: Config) -> None:
+        """Make `config`, a longer one, the configuration of the run: a later resume goes on to its end."""
+        from ubp2.config_io import save_yaml
+
+        with disk_errors(self.folder, self.folder):
+            save_yaml(config, self.folder / "config.yaml.tmp")
+            _settle(self.folder / "config.yaml.tmp", self.folder / "config.yaml")
+        self.config = config
+
     def info(self) -> dict[str, Any]:
         """Return versions, source, command and machine of the run, and of each time it was resumed."""
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ubp2._version import __version__
 
-__all__ = ["cache_folder", "devices", "prepare_jax", "versions"]
+__all__ = ["cache_folder", "devices", "prepare_jax", "resident_megabytes", "versions"]
 
 _PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "gymnasium", "metaworld", "mujoco", "dm-control")
 
@@ -37,6 +37,17 @@ def devices() -> list[str]:
     import jax
 
     return [f"{device.platform}:{device.id} {device.device_kind}" for device in jax.devices()]
+
+
+def resident_megabytes() -> float:
+    """Memory that this process holds now; where the system does not say, the most it ever held."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+    except OSError:
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 
 
 def prepare_jax() -> None:

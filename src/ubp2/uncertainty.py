@@ -30,12 +30,8 @@ def jensen_renyi(mean: Array, log_std: Array) -> Array:
 
 
 def disagreement(prediction: Array) -> Array:
-    """Disagreement of E vector predictions: [E, ..., Z] -> [...].
-
-    The norm of the standard deviation over members, divided by sqrt(Z), so that a coefficient means the same for an
-    observation of 4 numbers and for one of 384.
-    """
-    return jnp.sqrt(jnp.mean(jnp.var(prediction, axis=0), axis=-1))
+    """Disagreement of E vector predictions: [E, ..., Z] -> [...], the norm of the standard deviation over members."""
+    return jnp.sqrt(jnp.sum(jnp.var(prediction, axis=0), axis=-1))
 
 
 def spread(prediction: Array) -> Array:

@@ -13,7 +13,7 @@ __all__ = ["DECISIONS", "RADIUS", "STEP", "Reach", "optimal_action", "optimal_re
 
 DECISIONS = 50
 STEP = 0.1  # largest move along each axis in one decision
-RADIUS = 0.15  # within this distance of the goal is success
+RADIUS = 0.2  # within this distance of the goal is success
 _APART = 0.5  # least distance between start and goal
 _MARGIN = 0.9  # start and goal lie in [-0.9, 0.9]^2, so that the drawing never cuts them
 

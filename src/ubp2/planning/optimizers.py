@@ -30,9 +30,9 @@ def elite_weights(config: PlannerConfig, scores: Array) -> Array:
     The scale of a reward learned from comparisons is arbitrary, so the softmax is taken in units of the elites' own
     standard deviation.
     """
-    if config.optimizer == "cem":
-        return jnp.full(scores.shape, 1.0 / scores.shape[0])
     finite = jnp.isfinite(scores)
+    if config.optimizer == "cem":
+        scores = jnp.where(finite, 0.0, scores)  # sound elites are all alike, broken ones still weigh nothing
     safe = jnp.where(finite, scores, 0.0)
     count = jnp.maximum(jnp.sum(finite), 1)
     mean = jnp.sum(safe) / count

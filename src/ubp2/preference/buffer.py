@@ -23,7 +23,7 @@ def init(capacity: int, length: int, obs_dim: int, action_dim: int) -> Preferenc
 @jax.jit
 def _set(buffer: Preferences, *row: Array) -> Preferences:
     filled = (rows.at[buffer.count].set(x) for rows, x in zip(buffer[:6], row, strict=True))
-    return Preferences(*filled, count=buffer.count + 1)
+    return Preferences(*filled, count=jnp.minimum(buffer.count + 1, buffer.label.shape[0]))
 
 
 def append(buffer: Preferences, query: Query, label: float, weight: float) -> Preferences:

@@ -13,12 +13,13 @@ import numpy as np
 from ubp2.agents.base import Agent
 from ubp2.archive import EpisodeArchive
 from ubp2.configs import Config, given
-from ubp2.envs.base import VectorEnv
+from ubp2.envs.base import EnvSpec, VectorEnv
 from ubp2.errors import UserError
 from ubp2.preference.store import LabelStore
 from ubp2.preference.teachers import Teacher
 from ubp2.progress import Progress
 from ubp2.runs import Metrics, Run
+from ubp2.system import resident_megabytes
 from ubp2.training import checkpoint, session
 from ubp2.training.evaluate import evaluate
 from ubp2.training.programs import Programs, compiled, make_programs, memory
@@ -26,6 +27,7 @@ from ubp2.training.state import (
     Counters,
     Current,
     Device,
+    check_environment,
     episode_seed,
     make_frame,
     replay_current,
@@ -85,7 +87,12 @@ def train(crew: Crew, agent: Agent) -> Result:
         if step.terminated[0] or step.truncated[0]:
             _end_episode(crew, programs, counters, device, current)
             rate = (t - first) / (time.monotonic() - started)
-            _write_row(crew, counters, device, current, {"decisions_per_second": rate, "compiled": compiled(programs)})
+            timing = {
+                "decisions_per_second": rate,
+                "compiled": compiled(programs),
+                "resident_megabytes": resident_megabytes(),
+            }
+            _write_row(crew, counters, device, current, timing)
             current = Current(episode_seed(config.seed, counters.episode), [])
             current.obs.append(envs.reset(0, current.seed).copy())
             device.carry = agent.carry()[None]
@@ -116,6 +123,7 @@ def _begin(crew: Crew, agent: Agent, programs: Programs) -> tuple[Counters, Devi
         current = Current(episode_seed(config.seed, 0), [])
         current.obs.append(crew.envs.reset(0, current.seed).copy())
         return counters, device, current
+    check_environment(EnvSpec.from_dict(saved.meta["environment"]), spec)
     crew.metrics.truncate(saved.meta["metrics_position"])
     counters, device, current = restore(saved, device, crew.archive, crew.store, programs)
     replay_current(crew.envs, current)

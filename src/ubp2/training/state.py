@@ -25,6 +25,7 @@ __all__ = [
     "Counters",
     "Current",
     "Device",
+    "check_environment",
     "episode_seed",
     "make_frame",
     "replay_current",
@@ -106,6 +107,22 @@ def save(run: Run, spec: EnvSpec, counters: Counters, device: Device, current: C
     meta = {**dataclasses.asdict(counters), "seed": current.seed, "metrics_position": metrics.position()}
     meta["environment"] = spec._asdict()  # so that the agent can be loaded without its environment
     checkpoint.save(run.checkpoints, counters.decision, arrays, meta, run.config.checkpoint.keep)
+
+
+def check_environment(trained: EnvSpec, here: EnvSpec) -> None:
+    """Refuse an environment that the agent of a checkpoint was not trained on."""
+    if trained.id == "custom" and here.id != "custom":
+        raise UserError(
+            f"the run was trained on an environment of your own and not on {here.id}; "
+            f"go on in Python, with the function that builds it: env=make_my_env"
+        )
+    for name in ("obs_dim", "action_dim"):
+        before, now = getattr(trained, name), getattr(here, name)
+        if before != now:
+            raise UserError(
+                f"the run was trained on {trained.id} with {name} {before}, and {here.id} has {now}; "
+                f"use the environment it was trained on"
+            )
 
 
 def restore_agent(saved: checkpoint.Checkpoint, like: Any) -> Any:

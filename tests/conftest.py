@@ -1,0 +1,74 @@
+"""What the tests of the algorithm share: a config of a few units, and a world model in which nothing is zero."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TypeVar
+
+import jax
+import numpy as np
+import pytest
+
+from ubp2.configs import (
+    Config,
+    ModelConfig,
+    PlannerConfig,
+    PreferenceConfig,
+    TrainingConfig,
+    resolve,
+)
+from ubp2.models import world_model
+from ubp2.models.networks import MLP
+from ubp2.models.world_model import WorldModel
+
+OBS, ACTION, EPISODE = 3, 2, 20
+T = TypeVar("T")
+
+
+def noisy(tree: T, scale: float, seed: int = 7) -> T:
+    """Every parameter moved at random."""
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda leaf: leaf + scale * rng.normal(size=leaf.shape).astype(np.float32), tree)
+
+
+def member(members: MLP, number: int) -> MLP:
+    """One network of an ensemble, its parameters as numpy arrays."""
+    return jax.tree.map(lambda p: np.asarray(p)[number], members)
+
+
+def numpy_mlp(network: MLP, x: np.ndarray) -> np.ndarray:
+    """What an MLP computes, in double precision: linear, LayerNorm and Mish a hidden layer, then linear."""
+    parts = (network.weights, network.biases, network.scales, network.offsets)
+    weights, biases, scales, offsets = ([np.asarray(p, np.float64) for p in part] for part in parts)
+    for weight, bias, scale, offset in zip(weights[:-1], biases[:-1], scales, offsets, strict=True):
+        x = x @ weight + bias
+        x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * scale + offset
+        x = x * np.tanh(np.logaddexp(0.0, x))
+    return x @ weights[-1] + biases[-1]
+
+
+@pytest.fixture(scope="session")
+def config() -> Config:
+    """A resolved config that compiles and runs in moments; observations of 3 numbers, actions of 2."""
+    return resolve(
+        Config(
+            steps=400,
+            model=ModelConfig(width=16, latent_dim=16, dynamics_members=3, reward_members=3, value_members=3),
+            planner=PlannerConfig(horizon=3, samples=64, elites=8, policy_samples=4, iterations=3),
+            preferences=PreferenceConfig(segment_length=4, per_session=2, every=20, candidates=16, batch_size=8),
+            training=TrainingConfig(batch_size=16, warmup=40, learning_rate=3e-3, discount=0.9),
+        ),
+        EPISODE,
+    )
+
+
+@pytest.fixture(scope="session")
+def fresh(config: Config) -> tuple[WorldModel, MLP]:
+    """World model and policy as a run starts with them."""
+    return jax.jit(partial(world_model.init, config.model, OBS, ACTION))(jax.random.key(0))
+
+
+@pytest.fixture(scope="session")
+def networks(fresh: tuple[WorldModel, MLP]) -> tuple[WorldModel, MLP]:
+    """The same with every parameter moved: no head, no action weight and no bonus is zero."""
+    return noisy(fresh, 0.3)

@@ -1,0 +1,88 @@
+"""A run in its steady state compiles nothing and grows by nothing."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from tests.training.helpers import rows, tiny
+from ubp2 import api
+from ubp2.configs import Config
+from ubp2.system import resident_megabytes
+from ubp2.training import loop
+
+
+class Size(NamedTuple):
+    """What a process holds."""
+
+    arrays: int  # on the device
+    objects: int  # that Python's collector knows
+    megabytes: float
+
+
+def watch(config: Config, folder: Path, leak: bool = False) -> dict[int, Size]:
+    """Train, and measure at each training row; `leak` keeps one array a decision, to see that the check sees it."""
+    sizes: dict[int, Size] = {}
+    kept: list[Any] = []
+    write_row, act = loop._write_row, loop._act
+
+    def measure(crew: Any, counters: loop.Counters, *rest: Any) -> None:
+        write_row(crew, counters, *rest)
+        if counters.last_row == counters.decision:
+            gc.collect()
+            sizes[counters.decision] = Size(len(jax.live_arrays()), len(gc.get_objects()), resident_megabytes())
+
+    def hoard(*arguments: Any) -> Any:
+        kept.append([jnp.zeros(3)])
+        return act(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "_write_row", measure)
+        if leak:
+            patch.setattr(loop, "_act", hoard)
+        assert api.train(config, out=folder, progress=False).finished
+    return sizes
+
+
+def grown(sizes: dict[int, Size], first: int) -> list[str]:
+    """What grew from the row at `first` to the last one, by more than noise."""
+    before, after = sizes[first], sizes[max(sizes)]
+    decisions = max(sizes) - first
+    return [
+        name
+        for name, grew in {
+            "arrays": after.arrays > before.arrays + 20,
+            "objects": after.objects > before.objects + decisions // 10,
+            "megabytes": after.megabytes > before.megabytes + 50,
+        }.items()
+        if grew
+    ]
+
+
+# The first evaluation and the first session are at 200; the budget is spent, and the policy takes over, at 1200.
+STEADY: dict[str, Any] = {
+    "preferences": {"every": 200, "budget": 24},
+    "evaluation": {"every": 200},
+    "checkpoint": {"every": 200},
+}
+
+
+@pytest.mark.parametrize("ceiling", [False, True])
+def test_nothing_is_compiled_after_the_warm_up_and_nothing_grows(tmp_path: Path, ceiling: bool) -> None:
+    config = tiny(steps=2000, ceiling=ceiling, training={"replay_capacity": 2000}, **STEADY)
+    sizes = watch(config, tmp_path / "run")
+    counts = {row["decision"]: row["time/compiled"] for row in rows(tmp_path / "run", "train")}
+    assert len(counts) == 20 and counts[100] < counts[300]
+    assert {t: count for t, count in counts.items() if t > 200} == dict.fromkeys(range(300, 2001, 100), counts[300])
+    assert grown(sizes, 400) == []
+
+
+def test_the_check_sees_a_leak(tmp_path: Path) -> None:
+    config = tiny(steps=700, ceiling=True, training={"replay_capacity": 2000}, **STEADY)
+    sizes = watch(config, tmp_path / "run", leak=True)
+    assert set(grown(sizes, 400)) >= {"arrays", "objects"}
