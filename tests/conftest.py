@@ -24,6 +24,8 @@ from ubp2.models.world_model import WorldModel
 OBS, ACTION, EPISODE = 3, 2, 20
 T = TypeVar("T")
 
+quick_jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})  # compiles twice as fast
+
 
 def noisy(tree: T, scale: float, seed: int = 7) -> T:
     """Every parameter moved at random."""
@@ -53,7 +55,7 @@ def config() -> Config:
     return resolve(
         Config(
             steps=400,
-            model=ModelConfig(width=16, latent_dim=16, dynamics_members=3, reward_members=3, value_members=3),
+            model=ModelConfig(width=16, depth=1, latent_dim=16, dynamics_members=3, reward_members=3, value_members=3),
             planner=PlannerConfig(horizon=3, samples=64, elites=8, policy_samples=4, iterations=3),
             preferences=PreferenceConfig(segment_length=4, per_session=2, every=20, candidates=16, batch_size=8),
             training=TrainingConfig(batch_size=16, warmup=40, learning_rate=3e-3, discount=0.9),
@@ -65,7 +67,7 @@ def config() -> Config:
 @pytest.fixture(scope="session")
 def fresh(config: Config) -> tuple[WorldModel, MLP]:
     """World model and policy as a run starts with them."""
-    return jax.jit(partial(world_model.init, config.model, OBS, ACTION))(jax.random.key(0))
+    return quick_jit(partial(world_model.init, config.model, OBS, ACTION))(jax.random.key(0))
 
 
 @pytest.fixture(scope="session")

@@ -97,19 +97,17 @@ def test_policy_and_planner_find_the_best_action(tmp_path: Path) -> None:
     assert scores["planner/return"] > -0.3 and scores["policy/return"] > -0.3  # of 10 decisions; at random: -4.2
 
 
-def test_policy_and_planner_find_the_best_action_from_preferences(tmp_path: Path) -> None:
-    config = small(ceiling=False, steps=1200, preferences={"budget": 300})
+def test_the_best_action_is_found_from_preferences(tmp_path: Path) -> None:
+    """Returns of 10 decisions; at random: -4.2, and -17 at the worst action."""
+    config = small(ceiling=False, steps=800, preferences={"budget": 200, "strategy": "uniform"})
     scores = solve(probes.RewardOfAction, config, tmp_path / "run")
-    np.testing.assert_allclose(actions(tmp_path / "run", "policy"), 0.3, atol=0.2)
-    np.testing.assert_allclose(actions(tmp_path / "run", "planner"), 0.3, atol=0.2)
-    assert scores["reward/rank_correlation"] > 0.5
+    assert scores["policy/return"] > -1.2 and scores["planner/return"] > -1.2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_best_action_is_found_whatever_the_seed(tmp_path: Path, seed: int) -> None:
-    for ceiling, steps in ((True, 700), (False, 1200)):
-        folder = tmp_path / str(ceiling)
-        solve(probes.RewardOfAction, small(ceiling=ceiling, steps=steps, seed=seed), folder)
-        np.testing.assert_allclose(actions(folder, "policy"), 0.3, atol=0.2)
-        np.testing.assert_allclose(actions(folder, "planner"), 0.3, atol=0.2)
+    config = small(steps=700, seed=seed)
+    solve(probes.RewardOfAction, config, tmp_path / "run")
+    np.testing.assert_allclose(actions(tmp_path / "run", "policy"), 0.3, atol=0.15)
+    np.testing.assert_allclose(actions(tmp_path / "run", "planner"), 0.3, atol=0.15)

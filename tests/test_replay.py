@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
+from tests.conftest import quick_jit
 from ubp2 import replay as replay_
 from ubp2.replay import Replay
 from ubp2.types import Episode, Frame
 
 CAPACITY, HORIZON, LENGTH = 23, 4, 3
-add = jax.jit(replay_.add)
-sample = jax.jit(replay_.sample, static_argnums=(2, 3))
-sample_segments = jax.jit(replay_.sample_segments, static_argnums=(2, 3))
+add = quick_jit(replay_.add)
+sample = quick_jit(replay_.sample, static_argnums=(2, 3))
+sample_segments = quick_jit(replay_.sample_segments, static_argnums=(2, 3))
 
 
 class Row(NamedTuple):
@@ -68,7 +69,7 @@ def evenly(counts: list[int]) -> bool:
     """Whether counts are what a uniform draw gives, at a level of one in ten thousand."""
     expected = sum(counts) / len(counts)
     statistic = sum((n - expected) ** 2 / expected for n in counts)
-    return statistic <= (chi2.ppf(0.9999, len(counts) - 1) if len(counts) > 1 else 0.0)
+    return len(counts) == 1 or statistic <= float(chi2.ppf(0.9999, len(counts) - 1))
 
 
 CASES = [(random_lengths(seed), seed % 3) for seed in range(10)] + [([22], 0), ([10, 11], 0), ([10, 11, 1], 1)]

@@ -10,6 +10,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
+from tests.conftest import quick_jit
 from ubp2.uncertainty import disagreement, jensen_renyi, spread
 
 ENSEMBLES = {  # means, standard deviations
@@ -19,6 +20,8 @@ ENSEMBLES = {  # means, standard deviations
     "five mixed": ([1.0, -1.0, 0.2, 0.0, -0.4], [0.14, 0.3, 1.0, 2.7, 0.5]),
     "noise differs": ([0.0, 0.0], [0.135, 2.7]),
 }
+
+compiled = quick_jit(jensen_renyi)
 
 
 def integrated(mean: list[float], std: list[float]) -> float:
@@ -36,7 +39,7 @@ def integrated(mean: list[float], std: list[float]) -> float:
 
 
 def divergence(mean: list[float], std: list[float]) -> float:
-    return float(jensen_renyi(jnp.array(mean), jnp.log(jnp.array(std))))
+    return float(compiled(np.array(mean, np.float32), np.log(np.array(std, np.float32))))
 
 
 @pytest.mark.parametrize("name", ENSEMBLES)
@@ -69,7 +72,7 @@ def test_jensen_renyi_reaches_log_members_and_no_more(members: int) -> None:
     far = [1000.0 * i for i in range(members)]
     assert divergence(far, [0.1] * members) == pytest.approx(math.log(members), abs=1e-5)
     rng = np.random.default_rng(0)
-    many = jensen_renyi(jnp.array(rng.normal(size=(members, 500)) * 3), jnp.array(rng.uniform(-2, 1, (members, 500))))
+    many = compiled(jnp.array(rng.normal(size=(members, 500)) * 3), jnp.array(rng.uniform(-2, 1, (members, 500))))
     assert float(jnp.max(many)) <= math.log(members) + 1e-5 and float(jnp.min(many)) >= 0.0
 
 
@@ -77,20 +80,25 @@ def test_jensen_renyi_treats_points_apart() -> None:
     """Leading axes after the members are points of their own."""
     rng = np.random.default_rng(1)
     mean, log_std = rng.normal(size=(3, 4, 2)), rng.uniform(-1, 0, (3, 4, 2))
-    whole = jensen_renyi(jnp.array(mean), jnp.array(log_std))
-    alone = [[divergence(mean[:, i, j].tolist(), np.exp(log_std[:, i, j]).tolist()) for j in range(2)] for i in range(4)]
+    whole = compiled(jnp.array(mean), jnp.array(log_std))
+    alone = [
+        [divergence(mean[:, i, j].tolist(), np.exp(log_std[:, i, j]).tolist()) for j in range(2)] for i in range(4)
+    ]
     np.testing.assert_allclose(whole, alone, atol=1e-5)
 
 
 def test_disagreement_by_hand() -> None:
-    """Members (0, 0) and (2, 4) have variances 1 and 4: the root of their mean."""
-    assert disagreement(jnp.array([[[0.0, 0.0]], [[2.0, 4.0]]])).tolist() == pytest.approx([math.sqrt(2.5)])
+    """Members (0, 0) and (2, 4) have deviations 1 and 2: their norm, for each point on its own."""
+    members = jnp.array([[[0.0, 0.0], [1.0, 1.0]], [[2.0, 4.0], [1.0, 1.0]]])
+    np.testing.assert_allclose(disagreement(members), [math.sqrt(5.0), 0.0], rtol=1e-6)
 
 
-def test_disagreement_does_not_grow_with_the_dimension() -> None:
-    """The same numbers repeated over more coordinates disagree as much."""
-    members = jnp.array(np.random.default_rng(0).normal(size=(5, 7, 4)))
-    np.testing.assert_allclose(disagreement(jnp.tile(members, (1, 1, 96))), disagreement(members), rtol=1e-5)
+def test_disagreement_is_the_norm_over_dimensions() -> None:
+    """Coordinates on which members agree add nothing; the same numbers four times over count twice."""
+    members = np.random.default_rng(0).normal(size=(5, 7, 4))
+    alone = np.linalg.norm(members.std(axis=0), axis=-1)
+    np.testing.assert_allclose(disagreement(jnp.array(np.pad(members, ((0, 0), (0, 0), (0, 30))))), alone, rtol=1e-5)
+    np.testing.assert_allclose(disagreement(jnp.array(np.tile(members, (1, 1, 4)))), 2 * alone, rtol=1e-5)
 
 
 def test_spread_by_hand() -> None:

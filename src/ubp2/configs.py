@@ -298,6 +298,8 @@ def _check(config: Config, episode_decisions: int) -> None:
             raise UserError(
                 f"{name} must be at least 1, got {number}; set --{name.replace('_', '-')} to a whole number >= 1"
             )
+    if config.model.space == "latent" and config.model.latent_dim % 8:
+        raise UserError(f"model.latent_dim must be a multiple of 8 (SimNorm groups), got {config.model.latent_dim}")
     if not 1 <= planner.elites <= planner.samples:
         raise UserError(
             f"planner.elites must lie between 1 and planner.samples ({planner.samples}), got {planner.elites}"

@@ -99,13 +99,17 @@ def _paper(env: str) -> Config:
 
 
 def _cpu(env: str) -> Config:
-    """Small networks and plans: some tens of decisions a second on two cores, on any environment."""
+    """Small networks and plans: some tens of decisions a second on two cores, on any environment.
+
+    Pairs are drawn at random, which learned more from few labels than Algorithm 2 did (docs/results.md); for the
+    paper's rule add --preferences.strategy optimistic.
+    """
     return Config(
         env=env,
         steps=20_000,
         model=ModelConfig(width=96, dynamics_members=3, reward_members=3, value_members=3),
         planner=PlannerConfig(horizon=3, samples=128, elites=16, policy_samples=8, iterations=3),
-        preferences=PreferenceConfig(per_session=20, every=500, candidates=1000),
+        preferences=PreferenceConfig(per_session=20, every=500, candidates=1000, strategy="uniform"),
         training=TrainingConfig(batch_size=128),
         evaluation=EvaluationConfig(every=2500, episodes=5),
         checkpoint=CheckpointConfig(every=2500),
@@ -115,8 +119,7 @@ def _cpu(env: str) -> Config:
 def _demo(env: str) -> Config:
     """Learning from comparisons in minutes: a short run with a curve of many points.
 
-    Pairs are drawn at random: with labels this few, Algorithm 2 asks mostly what the ensemble already agrees on, and
-    learned this task more slowly (docs/results.md).
+    Pairs are drawn at random, as in `cpu`.
     """
     return Config(
         env=env,

@@ -75,6 +75,11 @@ class Progress:
         elif now - self._last_line >= LINE_EVERY:
             self._line()
 
+    def resume(self, decision: int) -> None:
+        """Start from `decision`, so that what an earlier process did counts neither for the rate nor for the ETA."""
+        self._decision = decision
+        self._marks = [(self._clock(), decision)]
+
     def note(self, message: str) -> None:
         """Say something once, above the bar."""
         if self._quiet:

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.conftest import member, noisy, numpy_mlp
+from tests.conftest import member, noisy, numpy_mlp, quick_jit
 from ubp2.models.networks import MLP, apply_members, apply_own, ensemble, mish, simnorm
 
 SIZES = [4, 16, 16, 2]
-make = jax.jit(lambda key: ensemble(3, lambda k: MLP(SIZES, key=k), key))
-call = jax.jit(lambda network, x: network(x))
+make = quick_jit(lambda key: ensemble(3, lambda k: MLP(SIZES, key=k), key))
+call = quick_jit(lambda network, x: network(x))
 
 
 def inputs(*shape: int) -> np.ndarray:
@@ -32,12 +32,12 @@ def test_mish_equals_its_definition() -> None:
     """x tanh(softplus(x)), where the exponential overflows and where it vanishes too."""
     x = np.concatenate([np.linspace(-30, 30, 2001), [-1e4, -200.0, -88.0, 19.99, 20.01, 88.0, 200.0, 1e4]])
     expected = x * np.tanh(np.logaddexp(0.0, x))
-    np.testing.assert_allclose(jax.jit(mish)(x.astype(np.float32)), expected, rtol=2e-5, atol=1e-7)
+    np.testing.assert_allclose(quick_jit(mish)(x.astype(np.float32)), expected, rtol=2e-5, atol=1e-7)
 
 
 def test_mish_has_the_right_slope_far_out() -> None:
     """One to the right, zero to the left, and 0.6 at the origin."""
-    slopes = jax.jit(jax.vmap(jax.grad(mish)))(jnp.array([-1e4, -50.0, 0.0, 50.0, 1e4]))
+    slopes = quick_jit(jax.vmap(jax.grad(mish)))(jnp.array([-1e4, -50.0, 0.0, 50.0, 1e4]))
     np.testing.assert_allclose(slopes, [0.0, 0.0, 0.6, 1.0, 1.0], atol=1e-6)
 
 
@@ -46,7 +46,7 @@ def test_simnorm_is_a_softmax_a_group() -> None:
     x = 3 * inputs(5, 16)
     groups = np.exp(x.astype(np.float64)).reshape(5, 2, 8)
     expected = (groups / groups.sum(-1, keepdims=True)).reshape(5, 16)
-    np.testing.assert_allclose(jax.jit(simnorm)(x), expected, rtol=1e-5)
+    np.testing.assert_allclose(quick_jit(simnorm)(x), expected, rtol=1e-5)
 
 
 def test_mlp_equals_numpy(members: MLP) -> None:
@@ -68,7 +68,7 @@ def test_layer_norm_takes_out_scale_and_shift(members: MLP) -> None:
 def test_members_on_one_input_equal_a_loop(members: MLP) -> None:
     """apply_members is every member on the same input."""
     x = inputs(3, 5, 4)
-    together = jax.jit(apply_members)(members, x)
+    together = quick_jit(apply_members)(members, x)
     assert together.shape == (3, 3, 5, 2)
     np.testing.assert_allclose(together, [numpy_mlp(member(members, i), x) for i in range(3)], rtol=1e-4, atol=1e-5)
 
@@ -76,14 +76,14 @@ def test_members_on_one_input_equal_a_loop(members: MLP) -> None:
 def test_members_on_their_own_inputs_equal_a_loop(members: MLP) -> None:
     """apply_own gives member i the i-th input and nothing else."""
     x = inputs(3, 5, 4)
-    together = jax.jit(apply_own)(members, x)
+    together = quick_jit(apply_own)(members, x)
     np.testing.assert_allclose(together, [numpy_mlp(member(members, i), x[i]) for i in range(3)], rtol=1e-4, atol=1e-5)
 
 
 def test_an_ensemble_is_separately_initialised_members() -> None:
     """Member i is the network that the i-th key makes, and no two are alike."""
     stacked, keys = make(jax.random.key(5)), jax.random.split(jax.random.key(5), 3)
-    alone = jax.jit(lambda key: MLP(SIZES, key=key))
+    alone = quick_jit(lambda key: MLP(SIZES, key=key))
     for i in range(3):
         for a, b in zip(jax.tree.leaves(member(stacked, i)), jax.tree.leaves(alone(keys[i])), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-6)
@@ -94,7 +94,7 @@ def test_an_ensemble_is_separately_initialised_members() -> None:
 
 def test_output_scale_shrinks_the_output_alone() -> None:
     """Zero silences a fresh network; a half halves it."""
-    scaled = jax.jit(lambda s: MLP(SIZES, key=jax.random.key(7), output_scale=s)(jnp.ones((5, 4))))
+    scaled = quick_jit(lambda s: MLP(SIZES, key=jax.random.key(7), output_scale=s)(jnp.ones((5, 4))))
     whole, half, none = (np.asarray(scaled(s)) for s in (1.0, 0.5, 0.0))
     np.testing.assert_allclose(half, whole / 2, rtol=1e-5, atol=1e-6)
     assert not none.any() and np.abs(whole).max() > 0.1

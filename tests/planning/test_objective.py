@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from jax import Array
 
-from tests.conftest import ACTION, OBS, member, numpy_mlp
+from tests.conftest import ACTION, OBS, member, numpy_mlp, quick_jit
 from ubp2.configs import Config
 from ubp2.models import world_model
 from ubp2.models.networks import MLP
@@ -52,11 +52,12 @@ def slowly(config: Config, model: WorldModel, policy: MLP, actions: np.ndarray, 
             nexts = np.stack([state + numpy_mlp(member(model.dynamics, i), x) for i in range(3)])
             terms[0, n] += GAMMA**t * np.mean(means)
             terms[1, n] += GAMMA**t * jrd(means, stds)
-            terms[2, n] += GAMMA**t * np.linalg.norm(nexts.std(axis=0)) / math.sqrt(OBS)
+            terms[2, n] += GAMMA**t * np.linalg.norm(nexts.std(axis=0))
             state = nexts.mean(axis=0)
         ends.append(state)
     last = np.array(ends, np.float32)
-    final, _ = jax.jit(partial(world_model.policy, config.model))(policy, last, key)  # a_H ~ pi(s_H)
+    noise = np.tile(jax.random.normal(key, (ACTION,)), (COUNT, 1))  # a_H ~ pi(s_H), one draw for all sequences
+    final, _ = quick_jit(partial(world_model.policy_from_noise, config.model))(policy, last, noise)
     for n in range(COUNT):
         x = np.concatenate([last[n], final[n]])
         values = [numpy_mlp(member(model.value, i), x)[0] for i in range(3)]
@@ -69,7 +70,7 @@ def scored(config: Config, networks: tuple[WorldModel, MLP]) -> tuple[Scores, Sc
     """What the module computes and what the loop computes for the same sequences."""
     actions = np.random.default_rng(0).uniform(-1, 1, (COUNT, HORIZON, ACTION)).astype(np.float32)
     key = jax.random.key(3)
-    fast = jax.jit(partial(objective.optimistic_return, config))(*networks, Z, actions, key)
+    fast = quick_jit(partial(objective.optimistic_return, config))(*networks, Z, actions, key)
     return fast, slowly(config, *networks, actions, key)
 
 
@@ -104,10 +105,12 @@ def decide(config: Config, networks: tuple[WorldModel, MLP]):
     quiet = policy.biases[-1].at[ACTION:].set(-20.0)
     policy = eqx.tree_at(lambda m: m.biases[-1], policy, quiet)
 
-    @jax.jit
+    @quick_jit
     def decide(coefficients: Array, explore: Array, keys: Array) -> tuple[Decision, Array]:
         steering = Steering(coefficients, explore)
-        decisions = jax.vmap(lambda k: plan(short, model, policy, jnp.array(Z), jnp.zeros((1, ACTION)), steering, k))(keys)
+        decisions = jax.vmap(lambda k: plan(short, model, policy, jnp.array(Z), jnp.zeros((1, ACTION)), steering, k))(
+            keys
+        )
         states = jnp.broadcast_to(Z, (len(keys), OBS))
         rewards, _ = world_model.reward(short.model, model, states, decisions.action)
         return decisions, jnp.mean(rewards, axis=0)
@@ -137,7 +140,7 @@ def test_without_exploration_the_best_elite_is_taken(decide) -> None:
     """Greedy plans score at least as well as those drawn among the elites, key by key."""
     best, drawn = (decide([0, 0, 0], explore, 0)[0].scores for explore in (0, 1))
     best, drawn = (np.asarray(scores.reward + scores.value) for scores in (best, drawn))
-    assert np.all(best >= drawn - 1e-5) and np.any(best > drawn + 1e-4)
+    assert np.all(best >= drawn - 1e-5) and np.any(best > drawn + 1e-5)
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
@@ -159,6 +162,6 @@ def test_actions_stay_inside_the_box(decide) -> None:
 def test_the_rest_of_a_plan_starts_the_next(config: Config, networks: tuple[WorldModel, MLP]) -> None:
     """What follows is the mean moved up by one decision, with nothing known about the new last one."""
     steering = Steering(jnp.zeros(3), jnp.zeros(()))
-    decision = jax.jit(partial(plan, config))(*networks, Z, jnp.zeros((HORIZON, ACTION)), steering, jax.random.key(0))
+    decision = quick_jit(partial(plan, config))(*networks, Z, jnp.zeros((HORIZON, ACTION)), steering, jax.random.key(0))
     assert decision.following.shape == (HORIZON, ACTION) and int(decision.broken) == 0
     assert not decision.following[-1].any() and np.abs(decision.following[:-1]).min() > 0

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from jax import Array
 
+from tests.conftest import quick_jit
 from ubp2.configs import PlannerConfig
 from ubp2.planning.optimizers import Plan, elite_weights, optimize
 
@@ -25,7 +26,7 @@ both = pytest.mark.parametrize("name", ["mppi", "cem"])
 def search(config: PlannerConfig, target: np.ndarray, start: np.ndarray | None = None, hole: float = 2.0) -> Plan:
     """Maximise minus the squared distance to `target`; NaN where the very first action is beyond `hole`."""
 
-    @jax.jit
+    @quick_jit
     def solve(target: Array, start: Array, hole: Array) -> Plan:
         def objective(actions: Array) -> Array:
             outside = jnp.any(jnp.abs(actions) > 1.0, axis=(1, 2)) | (actions[:, 0, 0] > hole)
@@ -111,7 +112,7 @@ def test_broken_scores_weigh_nothing_even_among_the_elites(name: Name) -> None:
 def test_elite_weights_do_not_depend_on_the_scale_of_the_reward() -> None:
     """A hundred times the score plus seven weighs the same; equal scores weigh equally; CEM always does."""
     scores = np.array([3.0, 2.5, 1.0, -1.0], np.float32)
-    weights = jax.jit(elite_weights, static_argnums=0)
+    weights = quick_jit(elite_weights, static_argnums=0)
     mppi = weights(SEARCH, scores)
     np.testing.assert_allclose(weights(SEARCH, 100 * scores + 7), mppi, rtol=1e-3)
     assert np.all(np.diff(mppi) < 0) and np.sum(mppi) == pytest.approx(1.0, rel=1e-5)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import jax
 import numpy as np
 
+from tests.conftest import quick_jit
 from ubp2.preference import buffer
 from ubp2.types import Preferences, Query
 
 CAPACITY, LENGTH, OBS, ACTION = 4, 3, 2, 1
-sample = jax.jit(buffer.sample, static_argnums=2)
+sample = quick_jit(buffer.sample, static_argnums=2)
 
 
 def query(number: int) -> Query:

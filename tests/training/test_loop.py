@@ -139,10 +139,10 @@ def test_sessions_come_on_time_and_spend_the_budget_exactly(run: Path) -> None:
 
 
 def test_a_session_waits_for_the_end_of_the_episode(tmp_path: Path) -> None:
-    config = tiny(steps=120, preferences={"every": 30, "budget": 8}, evaluation={"every": 0})
+    config = tiny(steps=160, preferences={"every": 30}, evaluation={"every": 0})
     api.train(config, out=tmp_path / "run", progress=False)
-    # 30 falls into the episode that ends at 40, 60 is an end, and then the budget is spent.
-    assert [row["decision"] for row in rows(tmp_path / "run", "labels")] == [40, 60]
+    # 30 falls into the episode that ends at 40, 60 is an end, 90 waits until 100, 120 is an end.
+    assert [row["decision"] for row in rows(tmp_path / "run", "labels")] == [40, 60, 100, 120]
 
 
 def test_questions_are_slices_of_the_archive_and_answers_compare_true_returns(run: Path) -> None:

@@ -197,7 +197,7 @@ def _clip(config: Config, gradient: WorldModel) -> WorldModel:
     """Limit each component's gradient norm on its own, so that one loss cannot silence another."""
 
     def limit(part: MLP) -> MLP:
-        factor = jnp.minimum(1.0, config.training.grad_clip / (optax.global_norm(cast(Any, part)) + 1e-6))
+        factor = jnp.minimum(1.0, config.training.grad_clip / (optax.tree.norm(cast(Any, part)) + 1e-6))
         return jax.tree.map(lambda g: g * factor, part)
 
     encoder = None if gradient.encoder is None else limit(gradient.encoder)
@@ -234,7 +234,7 @@ def update(
     optimizers = make_optimizers(config)
     loss = partial(model_loss, config, state, batch, supervision, k_model)
     (_, (imagined, metrics)), gradient = jax.value_and_grad(loss, has_aux=True)(state.model)
-    metrics["gradient/model"] = optax.global_norm(cast(Any, gradient))
+    metrics["gradient/model"] = optax.tree.norm(cast(Any, gradient))
     clipped = _clip(config, gradient)
     model, model_optimizer = _descend(optimizers.model, clipped, state.model_optimizer, state.model)
 

@@ -44,6 +44,8 @@ def coefficients(config: Config, state: State) -> Array:
     """lambda_r, lambda_d, lambda_q of Eq. 1; zero for a bonus that is switched off."""
     optimism = config.optimism
     enabled = jnp.array([optimism.reward, optimism.dynamics, optimism.value], jnp.float32)
+    if not optimism.autotune:  # as given, zero included
+        return enabled * jnp.array([optimism.lambda_reward, optimism.lambda_dynamics, optimism.lambda_value])
     return enabled * jnp.exp(state.log_lambda)
 
 

@@ -34,11 +34,12 @@ def consistency_loss(predicted: Array, actual: Array, mask: Array, rho: float) -
 
 
 def preference_loss(logits: Array, label: Array, weight: Array) -> tuple[Array, Array]:
-    """Eq. 4 for one member: Bradley-Terry cross-entropy over a minibatch [N], and its accuracy there."""
-    total = jnp.maximum(jnp.sum(weight), 1e-6)
-    loss = jnp.sum(weight * bradley_terry.cross_entropy(logits, label)) / total
-    accuracy = jnp.sum(weight * bradley_terry.is_right(logits, label)) / total
-    return loss, accuracy
+    """Eq. 4 for one member: Bradley-Terry cross-entropy over a minibatch [N], and its accuracy on the pairs that
+    are not ties."""
+    loss = jnp.sum(weight * bradley_terry.cross_entropy(logits, label)) / jnp.maximum(jnp.sum(weight), 1e-6)
+    decided = weight * (label != 0.5)
+    right = jnp.sum(decided * bradley_terry.is_right(logits, label))
+    return loss, right / jnp.maximum(jnp.sum(decided), 1e-6)
 
 
 def regression_loss(mean: Array, log_std: Array, target: Array, mask: Array) -> Array:

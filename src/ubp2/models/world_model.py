@@ -17,7 +17,19 @@ from ubp2.models import heads, normalizer
 from ubp2.models.networks import MLP, apply_members, apply_own, ensemble, simnorm
 from ubp2.models.normalizer import Normalizer
 
-__all__ = ["WorldModel", "encode", "init", "next_members", "next_own", "policy", "reward", "rollout", "value"]
+__all__ = [
+    "WorldModel",
+    "encode",
+    "init",
+    "next_members",
+    "next_own",
+    "policy",
+    "policy_from_noise",
+    "reward",
+    "rollout",
+    "value",
+    "value_logits",
+]
 
 INITIAL_LOG_STD = -1.0  # of the reward: members a few tenths apart then differ clearly, yet short of saturation
 
@@ -125,12 +137,19 @@ def value_logits(members: MLP, z: Array, action: Array) -> Array:
 def policy(config: ModelConfig, network: MLP, z: Array, key: Array, scale: Array | float = 1.0) -> tuple[Array, Array]:
     """Sample the tanh-Gaussian policy: [..., Z] -> action [..., A] and its log density [...].
 
-    `scale` multiplies the standard deviation; 0 gives the mode.
+    `scale` multiplies the standard deviation; 0 gives the mode. The density is that of the unscaled policy.
     """
+    actions = network.biases[-1].shape[-1] // 2
+    return policy_from_noise(config, network, z, jax.random.normal(key, (*z.shape[:-1], actions)), scale)
+
+
+def policy_from_noise(
+    config: ModelConfig, network: MLP, z: Array, noise: Array, scale: Array | float = 1.0
+) -> tuple[Array, Array]:
+    """`policy` for a given draw of standard normal noise [..., A]."""
     mean, raw = jnp.split(network(z), 2, axis=-1)
     low, high = config.policy_log_std
     log_std = low + 0.5 * (high - low) * (jnp.tanh(raw) + 1)
-    noise = jax.random.normal(key, mean.shape)
     before = mean + scale * jnp.exp(log_std) * noise
     action = jnp.tanh(before)
     log_normal = -0.5 * noise**2 - log_std - 0.5 * jnp.log(2 * jnp.pi)

@@ -34,7 +34,9 @@ def optimistic_return(config: Config, model: WorldModel, policy: MLP, z: Array, 
     last, terms = jax.lax.scan(step, start, jnp.moveaxis(actions, 1, 0))
     weights = discount ** jnp.arange(horizon, dtype=jnp.float32)
     reward, reward_bonus, dynamics_bonus = (weights @ term for term in terms)  # [H] @ [H, N]
-    final_action, _ = world_model.policy(config.model, policy, last, key)
+    # One draw of noise for all sequences: with a draw each, the search would prefer the lucky ones.
+    noise = jnp.broadcast_to(jax.random.normal(key, actions.shape[-1:]), (count, actions.shape[-1]))
+    final_action, _ = world_model.policy_from_noise(config.model, policy, last, noise)
     values = world_model.value(config.model, model.value, last, final_action)  # [E, N]
     tail = discount**horizon
     return Scores(reward, reward_bonus, dynamics_bonus, tail * jnp.mean(values, axis=0), tail * spread(values))

@@ -30,5 +30,6 @@ def cross_entropy(logits: Array, label: Array) -> Array:
 
 
 def is_right(logits: Array, label: Array) -> Array:
-    """1 where the predicted side is the labelled one; a tie counts as half right whatever is predicted."""
-    return jnp.where(label == 0.5, 0.5, (logits > 0) == (label > 0.5)).astype(jnp.float32)
+    """1 where the predicted side is the labelled one; a tie, labelled or predicted, is half right."""
+    tie = (label == 0.5) | (logits == 0.0)
+    return jnp.where(tie, 0.5, (logits > 0) == (label > 0.5)).astype(jnp.float32)

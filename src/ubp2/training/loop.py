@@ -127,6 +127,7 @@ def _begin(crew: Crew, agent: Agent, programs: Programs) -> tuple[Counters, Devi
     crew.metrics.truncate(saved.meta["metrics_position"])
     counters, device, current = restore(saved, device, crew.archive, crew.store, programs)
     replay_current(crew.envs, current)
+    crew.progress.resume(counters.decision)
     crew.progress.note(f"resumed at decision {counters.decision} with {counters.labels} labels")
     return counters, device, current
 

@@ -1,0 +1,230 @@
+"""The package as a library: a custom environment, a trained controller, threads, and a light import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+
+import ubp2
+from tests.training.helpers import assert_same_run, environment, tiny
+from ubp2 import api
+from ubp2.configs import EnvironmentConfig
+from ubp2.envs.adapter import adapt
+from ubp2.errors import UserError
+
+
+class Thermostat(gymnasium.Env):
+    """A room to keep at 20 degrees with a heater of 0 to 50 watts and a window that is open by -3 to -1."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012 (Gymnasium's own attribute)
+    render_mode = "rgb_array"
+
+    def __init__(self) -> None:
+        self.observation_space = Box(-100.0, 100.0, (2, 1))
+        self.action_space = Box(np.array([0.0, -3.0], np.float32), np.array([50.0, -1.0], np.float32))
+        self.seen: list[np.ndarray] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.temperature, self.seen = self.np_random.uniform(10.0, 30.0), []
+        return self._observe(), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        self.seen.append(action.copy())
+        self.temperature += 0.05 * float(action[0]) + float(action[1])
+        error = abs(self.temperature - 20.0)
+        return self._observe(), -error, False, False, {"success": error < 1.0}
+
+    def _observe(self) -> np.ndarray:
+        return np.array([[self.temperature], [20.0 - self.temperature]], np.float32)
+
+
+def make_room() -> gymnasium.Env:
+    """What a user writes."""
+    return Thermostat()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on the user's own environment, in worker processes."""
+    folder = tmp_path_factory.mktemp("api") / "run"
+    config = tiny(env="my-room", environment={"in_process": False})
+    result = ubp2.train(config, env=make_room, out=folder, progress=False)
+    assert isinstance(result, ubp2.RunResult)
+    assert (result.folder, result.decisions, result.labels, result.finished) == (folder, 300, 14, True)
+    assert result.evaluation["planner/return"] < 0
+    return folder
+
+
+@pytest.mark.parametrize("who", ["policy", "planner"])
+def test_a_controller_acts_as_the_evaluation_does(run: Path, who: api.ControllerName) -> None:
+    """The same observations, the same actions, in the bounds of the environment itself."""
+    controller, room = ubp2.load(run, who), Thermostat()
+    obs, _ = room.reset(seed=100_000)
+    total, given = 0.0, []
+    for _ in range(20):
+        given.append(controller.act(obs))
+        obs, reward, *_ = room.step(given[-1])  # which asserts that the action is in its bounds
+        total += reward
+    scores = ubp2.evaluate(run, episodes=1, controller=who, env=make_room)
+    assert scores["return"] == pytest.approx(total, rel=1e-5)
+    assert scores["return"] == pytest.approx(saved_evaluation(run)[f"{who}/return"], rel=1e-12)
+    # And action by action, against the adapter that evaluation steps through.
+    env, rooms = _watched()
+    act = api.make_controller(*_trained(run), who, env)
+    api.filmed(act, env, [100_000], None)
+    np.testing.assert_allclose(rooms[0].seen, given, rtol=1e-6)
+    assert np.std(given) > 0
+
+
+def _watched() -> tuple[Any, list[Thermostat]]:
+    rooms: list[Thermostat] = []
+
+    def make() -> Thermostat:
+        rooms.append(Thermostat())
+        return rooms[-1]
+
+    options = EnvironmentConfig(in_process=True, episode_decisions=20)
+    return api.make_vector(make, options, 1), rooms
+
+
+def _trained(run: Path) -> tuple[Any, Any, Any]:
+    trained = api._load(run)
+    return trained.agent, trained.programs, trained.state
+
+
+def saved_evaluation(run: Path) -> dict[str, float]:
+    return api._last_evaluation(run)
+
+
+def test_a_controller_forgets_at_a_reset_and_refuses_nonsense(run: Path) -> None:
+    controller = ubp2.load(run, "planner")
+    obs = np.array([[15.0], [5.0]])
+    first, second = controller.act(obs), controller.act(obs)
+    assert not np.array_equal(first, second)  # the plan goes on where the last one stood
+    controller.reset()
+    np.testing.assert_array_equal(controller.act(obs), first)
+    for wrong in (np.zeros(3), np.array([np.nan, 0.0])):
+        with pytest.raises(UserError, match="expected an observation of 2 finite numbers"):
+            controller.act(wrong)
+    assert first.shape == (2,) and first.dtype == np.float32
+
+
+def test_evaluation_is_a_function_of_its_seeds(run: Path) -> None:
+    scores = [ubp2.evaluate(run, episodes=2, seed=seed, env=make_room) for seed in (5, 5, 6)]
+    assert scores[0] == scores[1] != scores[2]
+    assert scores[0].keys() == {"success_any", "success_last", "return", "length", "rank_correlation"}
+    assert scores[0]["length"] == 20
+
+
+def test_a_run_of_ones_own_environment_needs_it_again(run: Path) -> None:
+    """It must not silently continue on, or be judged by, the environment that the config happens to name."""
+    with pytest.raises(UserError, match="'my-room' is no environment id"):
+        ubp2.evaluate(run, episodes=1)
+
+
+def test_another_environment_is_refused(run: Path, tmp_path: Path) -> None:
+    config = tiny(steps=160, evaluation={"every": 0})
+    ubp2.train(config, env=make_room, out=tmp_path / "run", progress=False)  # the config names toy/reach
+    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    for act in (lambda: ubp2.evaluate(tmp_path / "run"), lambda: ubp2.resume(tmp_path / "run", progress=False)):
+        with pytest.raises(UserError, match="trained on an environment of your own and not on toy/reach"):
+            act()
+    from ubp2.envs.toy import Reach
+
+    with pytest.raises(UserError, match="obs_dim 2, and custom has 4"):
+        ubp2.evaluate(run, env=Reach)
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+
+
+def test_training_in_a_thread_is_the_same(run: Path, tmp_path: Path) -> None:
+    """Signals belong to the main thread; a run elsewhere goes without them."""
+    ended: list[ubp2.RunResult] = []
+
+    def work() -> None:
+        config = tiny(env="my-room")
+        ended.append(ubp2.train(config, env=make_room, out=tmp_path / "run", progress=False))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(timeout=300)
+    assert not thread.is_alive() and ended[0].finished
+    assert_same_run(tmp_path / "run", run)
+
+
+def test_an_environment_itself_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="pass the function itself"):
+        ubp2.train(tiny(), env=Thermostat(), out=tmp_path / "run", progress=False)  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_adapter_and_the_controller_scale_alike(run: Path) -> None:
+    """At the corners of [-1, 1]: exactly the bounds, on both ways to the environment."""
+    room = Thermostat()
+    env = adapt(room, EnvironmentConfig())
+    spec = api._load(run).spec
+    env.reset(0)
+    env.step(np.array([1.0, -1.0], np.float32))
+    np.testing.assert_array_equal(room.seen[-1], [spec.action_high[0], spec.action_low[1]])
+
+
+SNIPPET = """
+import sys
+import ubp2
+assert "jax" not in sys.modules and "gymnasium" not in sys.modules, "import ubp2 must stay light"
+config = ubp2.preset("demo", "toy/reach")
+assert "jax" not in sys.modules
+assert isinstance(config, ubp2.Config)
+try:
+    ubp2.preset("dmeo")
+except ubp2.UserError as error:
+    assert "Did you mean demo?" in str(error)
+assert callable(ubp2.train) and "jax" in sys.modules
+assert set(ubp2.__all__) == {name for name in ubp2.__all__ if getattr(ubp2, name) is not None}
+"""
+
+
+def test_importing_is_light() -> None:
+    result = subprocess.run([sys.executable, "-c", SNIPPET], capture_output=True, text=True, env=environment())
+    assert result.returncode == 0, result.stderr
+
+
+SCRIPT = """
+import gymnasium, numpy as np, ubp2
+from tests.training.helpers import tiny
+
+class Room(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+    action_space = gymnasium.spaces.Box(-1, 1, (2,))
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return self.x, {}
+    def step(self, action):
+        self.x = np.clip(self.x + 0.1 * action, -1, 1).astype(np.float32)
+        return self.x, -float(abs(self.x).sum()), False, False, {}
+
+config = tiny(steps=160, evaluation={"every": 0}, environment={"in_process": False})
+result = ubp2.train(config, env=Room, out=OUT, progress=False)
+policy = ubp2.load(result.folder)
+action = policy.act(np.zeros(2))
+print(result.labels, action.shape, abs(action).max() <= 1)
+"""
+
+
+def test_a_script_of_a_user(tmp_path: Path) -> None:
+    """Without `if __name__ == "__main__"`: the workers do not run the script again."""
+    (tmp_path / "mine.py").write_text(SCRIPT.replace("OUT", repr(str(tmp_path / "run"))))
+    result = subprocess.run(
+        [sys.executable, tmp_path / "mine.py"], capture_output=True, text=True, env=environment(), timeout=300
+    )
+    assert (result.returncode, result.stdout) == (0, "14 (2,) True\n"), result.stderr
