@@ -31,22 +31,34 @@ def train(folder: Path, seed: int, flags: list[str]) -> int:
         return subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, env=os.environ).returncode
 
 
-def collect(folders: dict[int, Path], out: Path, command: str) -> None:
-    """Gather the evaluations of every run that has some, and what they ran on."""
-    rows = []
-    for seed, folder in folders.items():
-        labels = 0
-        for row in read_metrics(folder) if folder.exists() else []:
-            labels = row.get("labels/used", labels)
-            if row["kind"] == "eval":
-                scores = {key: value for key, value in row.items() if key != "kind"}
-                rows.append({"seed": seed, "labels": int(labels), **scores})
+def scores(folder: Path, seed: int) -> list[dict]:
+    """The evaluations of a run, each with labels, compilations, memory and non-finite numbers up to then."""
+    rows: list[dict] = []
+    so_far = {"labels": 0, "compiled": 0, "resident_megabytes": 0.0, "not_finite": 0}
+    for row in read_metrics(folder) if folder.exists() else []:
+        so_far["labels"] = int(row.get("labels/used", so_far["labels"]))
+        so_far["compiled"] = int(row.get("time/compiled", so_far["compiled"]))
+        so_far["resident_megabytes"] = round(row.get("time/resident_megabytes", so_far["resident_megabytes"]))
+        if row["kind"] == "train":  # a rank correlation of constants may be undefined, a loss may not
+            so_far["not_finite"] += sum(value is None for value in row.values()) + int(row["plan/broken"] > 0)
+        if row["kind"] == "eval":
+            rows.append({"seed": seed, **so_far, **{key: value for key, value in row.items() if key != "kind"}})
+    return rows
+
+
+def write(path: Path, rows: list[dict]) -> None:
+    """Raw scores as CSV."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with out.with_suffix(".csv").open("w", newline="") as stream:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as stream:
         writer = csv.DictWriter(stream, names, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+
+
+def collect(folders: dict[int, Path], out: Path, command: str) -> None:
+    """Gather the evaluations of every run that has some, and what they ran on."""
+    write(out.with_suffix(".csv"), [row for seed, folder in folders.items() for row in scores(folder, seed)])
     infos = [Run.open(folder).info() for folder in folders.values() if (folder / "config.yaml").exists()]
     about = {"command": command, "seeds": list(folders)}
     for name in ("versions", "device", "source"):

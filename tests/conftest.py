@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import TypeVar
+
+# Tests compile much and compute little. Set before jax is imported; commands that tests start inherit it.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 
 import jax
 import numpy as np

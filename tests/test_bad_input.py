@@ -117,14 +117,14 @@ def test_a_broken_environment(name: str, in_process: bool, tmp_path: Path) -> No
 def test_a_broken_environment_on_the_command_line(name: str, expected: str, file: Path, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(BROKEN)
     line = ["train", "--config", file, "--env", f"gym/broken:{name}-v0", "--out", tmp_path / "run"]
-    assert expected in sentence(_with_path([*line, "--environment.no-in-process"], tmp_path))
+    assert expected in sentence(_with_path([*line, "--environment.no-in-process", "--quiet"], tmp_path))
 
 
 def test_an_environment_that_crashes(file: Path, tmp_path: Path) -> None:
     """The sentence first; below it, only the environment's own traceback, for whoever wrote it."""
     (tmp_path / "broken.py").write_text(BROKEN)
     line = ["train", "--config", file, "--env", "gym/broken:CrashingStep-v0", "--out", tmp_path / "run"]
-    result = _with_path([*line, "--environment.no-in-process"], tmp_path)
+    result = _with_path([*line, "--environment.no-in-process", "--quiet"], tmp_path)
     assert result.returncode == 2 and result.stdout == ""
     first, *rest = result.stderr.splitlines()
     assert first == "ubp2: the environment raised ZeroDivisionError: the physics engine exploded"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -54,10 +55,10 @@ def solve(env: Callable[[], gymnasium.Env], config: Config, folder: Path) -> dic
 def values(folder: Path, obs: list[float]) -> np.ndarray:
     """What each member thinks an observation is worth, averaged over actions: [E, N]."""
     trained = api._load(folder)
-    z = world_model.encode(trained.state.model, trained.state.stats, np.array(obs, np.float32)[:, None])
+    z = world_model.encode(trained.state.model, trained.state.stats, jnp.array(obs)[:, None])
     found = []
     for action in np.linspace(-0.9, 0.9, 7, dtype=np.float32):
-        actions = np.full((len(obs), 1), action)
+        actions = jnp.full((len(obs), 1), action)
         found.append(world_model.value(trained.config.model, trained.state.model.value, z, actions))
     return np.mean(found, axis=0)
 

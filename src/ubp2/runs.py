@@ -56,11 +56,11 @@ class Run:
 
         folder = _default_folder(config) if folder is None else Path(folder)
         with disk_errors(folder, None):
-            if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            if folder.exists() and (not folder.is_dir() or _used(folder)):
                 raise _occupied(folder)
             folder.mkdir(parents=True, exist_ok=True)
             lock = _take_lock(folder)
-            if any(path.name != _LOCK for path in folder.iterdir()):  # another process was faster
+            if _used(folder):  # another process was faster
                 os.close(lock)
                 raise _occupied(folder)
             try:
@@ -281,6 +281,11 @@ def _default_folder(config: Config) -> Path:
             folder.mkdir()
             return folder
     raise AssertionError("unreachable")
+
+
+def _used(folder: Path) -> bool:
+    """Whether anything but a lock, which a full disk may have left behind, is in the folder."""
+    return any(path.name != _LOCK for path in folder.iterdir())
 
 
 def _occupied(folder: Path) -> UserError:
