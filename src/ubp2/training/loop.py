@@ -79,9 +79,8 @@ def train(crew: Crew, agent: Agent) -> Result:
         _learn(config, programs, device, t)  # the device works while the environment steps
         step = envs.receive()
         frame = make_frame(current.obs[-1], action, bool(step.terminated[0]), counters.episode, len(current.action))
-        device.agent, device.memory = programs.record(
-            device.agent, device.memory, frame, np.float32(step.true_reward[0])
-        )
+        reward = step.true_reward[0] if config.ceiling else 0.0  # an ordinary run hands the device nothing
+        device.agent, device.memory = programs.record(device.agent, device.memory, frame, np.float32(reward))
         current.add(action, step)
         counters.decision = t = t + 1
         if step.terminated[0] or step.truncated[0]:
@@ -99,10 +98,12 @@ def train(crew: Crew, agent: Agent) -> Result:
         if t == config.steps or (config.evaluation.every and t % config.evaluation.every == 0):
             evaluation = evaluate(crew, agent, programs, device, t)
         if t % config.checkpoint.every == 0 or t == config.steps:
+            _require_finite(crew, device, t)
             save(crew.run, envs.spec, counters, device, current, crew.metrics)
         crew.progress.update(t, phase=_phase(config, counters), labels=counters.labels)
     finished = counters.decision >= config.steps
     if not finished:
+        _require_finite(crew, device, counters.decision)
         save(crew.run, envs.spec, counters, device, current, crew.metrics)
     return Result(counters.decision, counters.labels, finished, evaluation)
 
@@ -205,20 +206,26 @@ def _ask(crew: Crew, programs: Programs, counters: Counters, device: Device) -> 
     )
 
 
-def _write_row(crew: Crew, counters: Counters, device: Device, current: Current, timing: dict[str, float]) -> None:
-    """One training row at the end of an episode; stops the run if learning has produced a non-finite number."""
-    t = counters.decision
-    if t - counters.last_row < ROW_EVERY and t < crew.config.steps:
-        return
-    counters.last_row = t
-    learning = t > given(crew.config.training.warmup)  # before that there is nothing to report
-    values = {name: float(value) for name, value in jax.device_get(device.metrics).items()} if learning else {}
+def _require_finite(crew: Crew, device: Device, t: int) -> dict[str, float]:
+    """The metrics of the last update; stops the run, before it can write a checkpoint, if one is not finite."""
+    values = {name: float(value) for name, value in jax.device_get(device.metrics).items()}
     broken = [name for name, value in values.items() if not np.isfinite(value)]
     if broken:
         raise UserError(
             f"learning diverged: {broken[0]} is not finite at decision {t}; the checkpoints before it are intact, "
             f"lower --training.learning-rate or look at {crew.run.folder / 'metrics.jsonl'}"
         )
+    return values
+
+
+def _write_row(crew: Crew, counters: Counters, device: Device, current: Current, timing: dict[str, float]) -> None:
+    """One training row at the end of an episode."""
+    t = counters.decision
+    if t - counters.last_row < ROW_EVERY and t < crew.config.steps:
+        return
+    counters.last_row = t
+    learned = _require_finite(crew, device, t)
+    values = learned if t > given(crew.config.training.warmup) else {}  # before that there is nothing to report
     values |= {
         "labels/used": counters.labels,
         "episode/return": sum(current.true_reward),
