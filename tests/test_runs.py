@@ -226,3 +226,14 @@ def test_importing_it_loads_neither_jax_nor_tensorboard():
         "sys.exit(bool({'jax', 'tensorboardX', 'yaml'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_creation_that_was_killed_can_be_repeated(tmp_path: Path) -> None:
+    """What stands before config.yaml is written is no run yet; anything more is refused."""
+    Run.create(tmp_path / "run", Config()).close()
+    (tmp_path / "run" / "config.yaml").unlink()
+    Run.create(tmp_path / "run", Config()).close()
+    (tmp_path / "run" / "config.yaml").unlink()
+    (tmp_path / "run" / "checkpoints" / "000000100").mkdir()
+    with pytest.raises(UserError, match="not empty"):
+        Run.create(tmp_path / "run", Config())

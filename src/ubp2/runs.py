@@ -65,7 +65,7 @@ class Run:
                 raise _occupied(folder)
             try:
                 for name in ("checkpoints", "videos"):
-                    (folder / name).mkdir()
+                    (folder / name).mkdir(exist_ok=True)
                 _write_json(folder / "info.json", {**_provenance(device), "resumed": []})
                 # Last and whole: it is what makes a folder a run, and half of it would read as a run with defaults.
                 save_yaml(config, folder / "config.yaml.tmp")
@@ -284,8 +284,9 @@ def _default_folder(config: Config) -> Path:
 
 
 def _used(folder: Path) -> bool:
-    """Whether anything but a lock, which a full disk may have left behind, is in the folder."""
-    return any(path.name != _LOCK for path in folder.iterdir())
+    """Whether the folder holds anything but what a creation that was killed leaves behind: it has no config.yaml."""
+    half_made = {_LOCK, "config.yaml.tmp", "info.json", "info.json.tmp", "checkpoints", "videos"}
+    return any(path.name not in half_made or (path.is_dir() and any(path.iterdir())) for path in folder.iterdir())
 
 
 def _occupied(folder: Path) -> UserError:
