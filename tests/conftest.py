@@ -19,11 +19,11 @@ from ubp2.configs import (
     PlannerConfig,
     PreferenceConfig,
     TrainingConfig,
-    resolve,
 )
 from ubp2.models import world_model
 from ubp2.models.networks import MLP
 from ubp2.models.world_model import WorldModel
+from ubp2.resolving import resolve
 
 OBS, ACTION, EPISODE = 3, 2, 20
 T = TypeVar("T")

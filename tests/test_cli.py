@@ -15,8 +15,9 @@ import pytest
 
 import ubp2
 from ubp2.cli import main
-from ubp2.configs import Config, resolve
+from ubp2.configs import Config
 from ubp2.presets import preset
+from ubp2.resolving import resolve
 from ubp2.runs import Metrics, Run
 
 HEAVY = ("jax", "mujoco", "gymnasium", "metaworld", "matplotlib", "scipy")

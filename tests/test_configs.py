@@ -11,9 +11,10 @@ import pytest
 
 from ubp2 import configs
 from ubp2.config_io import check_resumable, differences, from_dict, load_yaml, save_yaml, to_dict
-from ubp2.configs import Config, PreferenceConfig, labels_that_fit, resolve
+from ubp2.configs import Config, PreferenceConfig
 from ubp2.errors import UserError
 from ubp2.presets import PAPER_TASKS, PRESETS, preset
+from ubp2.resolving import labels_that_fit, resolve
 
 # The appendix, row by row, typed from the paper.
 TASKS = [

@@ -13,7 +13,7 @@ ROOT = Path(ubp2.__file__).parent
 # each other.
 LAYERS = (
     ("_version", "errors", "types", "configs"),
-    ("config_io", "presets", "system", "progress", "database"),
+    ("config_io", "presets", "resolving", "system", "progress", "database"),
     ("uncertainty", "replay", "archive", "runs", "models.networks", "envs"),
     ("models", "planning.optimizers", "preference"),
     ("planning",),

@@ -18,7 +18,7 @@ from ubp2 import config_io
 from ubp2.agents.base import Agent
 from ubp2.agents.registry import make_agent
 from ubp2.archive import EpisodeArchive
-from ubp2.configs import Config, resolve
+from ubp2.configs import Config
 from ubp2.envs.base import EnvSpec, VectorEnv
 from ubp2.envs.workers import make_vector
 from ubp2.errors import UserError
@@ -26,6 +26,7 @@ from ubp2.evaluation.rollout import filmed, summary
 from ubp2.preference.store import LabelStore
 from ubp2.preference.teachers import make_teacher
 from ubp2.progress import Progress
+from ubp2.resolving import resolve
 from ubp2.runs import Metrics, Run, read_metrics
 from ubp2.training import checkpoint
 from ubp2.training.evaluate import controller as make_controller
@@ -62,7 +63,8 @@ def train(
     with contextlib.ExitStack() as stack:
         envs = stack.enter_context(_environment(env or config.env, config, 1))
         config = resolve(config, envs.spec.episode_decisions)
-        run = stack.enter_context(Run.create(Path(out) if out else None, config, device=_device()))
+        custom = env is not None
+        run = stack.enter_context(Run.create(Path(out) if out else None, config, device=_device(), custom=custom))
         return _run(stack, run, config, env, envs, progress)
 
 
@@ -75,6 +77,7 @@ def resume(
     """
     folder = Path(run)
     with contextlib.ExitStack() as stack:
+        _require_environment(Run.open(folder), env)
         opened = stack.enter_context(Run.open(folder, write=True, device=_device()))
         wanted = _extend(opened.config, config)
         envs = stack.enter_context(_environment(env or wanted.env, wanted, 1))
@@ -83,10 +86,20 @@ def resume(
         return _run(stack, opened, wanted, env, envs, progress)
 
 
+def _require_environment(run: Run, env: MakeEnv | None) -> None:
+    """A run that was trained with env=... goes on only with it: its `config.env` is a name and no id."""
+    if env is None and run.info().get("custom_environment"):
+        raise UserError(
+            f"{run.folder} was trained on an environment given from Python (env=...); pass the same one to "
+            f"ubp2.resume or ubp2.evaluate, the command line cannot build it"
+        )
+
+
 def _extend(saved: Config, wanted: Config | None) -> Config:
     """The saved config, with the steps of the wanted one; a replay that held the whole run still does."""
     if wanted is None:
         return saved
+    wanted = config_io.filled(wanted, saved)
     config_io.check_resumable(saved, wanted)
     training = saved.training
     if training.replay_capacity == min(saved.steps, 1_000_000):  # as `resolve` fills it in
@@ -185,6 +198,7 @@ def evaluate(
     env: MakeEnv | None = None,
 ) -> dict[str, float]:
     """Evaluate the newest checkpoint of a run, without bonus or noise; optionally film the first episode."""
+    _require_environment(Run.open(run), env)
     trained = _load(Path(run))
     config = trained.config
     first = config.evaluation.seed if seed is None else seed
@@ -193,7 +207,7 @@ def evaluate(
         act = make_controller(trained.agent, trained.programs, trained.state, controller, envs)
         done = filmed(act, envs, [first + i for i in range(episodes)], Path(video) if video else None)
     correlation = reward_correlation(trained.programs, trained.state, done, trained.spec.episode_decisions)
-    return {**summary(done), "rank_correlation": correlation}
+    return {**summary(done, trained.spec.has_success), "rank_correlation": correlation}
 
 
 class Controller:
@@ -210,7 +224,10 @@ class Controller:
         self._carry, self._decision = self._trained.agent.carry()[None], 0
 
     def act(self, obs: np.ndarray) -> np.ndarray:
-        """The environment's own action for one raw observation; no bonus, no noise."""
+        """The environment's own action, flat, for one raw observation; no bonus, no noise.
+
+        It stands for one decision: repeat it in the simulator as often as the run did (`environment.action_repeat`).
+        """
         spec = self._trained.spec
         batch = np.asarray(obs, np.float32).reshape(1, -1)
         if batch.shape[1] != spec.obs_dim or not np.isfinite(batch).all():

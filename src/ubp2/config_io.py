@@ -22,6 +22,7 @@ from ubp2.errors import UserError, did_you_mean
 __all__ = [
     "check_resumable",
     "differences",
+    "filled",
     "from_dict",
     "load_yaml",
     "save_yaml",
@@ -72,6 +73,18 @@ def differences(a: Config, b: Config) -> list[str]:
     """Return one line 'dotted.field: value in a -> value in b' for each field that differs."""
     other = dict(_leaves(b))
     return [f"{name}: {value} -> {other[name]}" for name, value in _leaves(a) if value != other[name]]
+
+
+def filled(config: Config, resolved: Config) -> Config:
+    """`config` with what it leaves open (None) taken from a resolved one."""
+    changes: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        value, other = getattr(config, field.name), getattr(resolved, field.name)
+        if dataclasses.is_dataclass(value):
+            changes[field.name] = filled(value, other)  # type: ignore[arg-type]
+        elif value is None:
+            changes[field.name] = other
+    return dataclasses.replace(config, **changes)
 
 
 def check_resumable(saved: Config, asked: Config) -> None:

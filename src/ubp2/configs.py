@@ -1,16 +1,13 @@
 """The configuration of a run: frozen dataclasses, one documented line a field.
 
 This module imports neither jax nor any environment, so that ``ubp2 --help`` and errors in a configuration
-are instant. Values that depend on others (``None`` below) are filled in by `resolve`.
+are instant. Values that depend on others (``None`` below) are filled in by `ubp2.resolving.resolve`.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
-
-from ubp2.errors import UserError
 
 __all__ = [
     "CheckpointConfig",
@@ -23,8 +20,6 @@ __all__ = [
     "PreferenceConfig",
     "TrainingConfig",
     "given",
-    "labels_that_fit",
-    "resolve",
 ]
 
 
@@ -184,7 +179,7 @@ class TrainingConfig:
     value_target_rate: float = 0.01
     """Polyak rate of the target values."""
     replay_capacity: int | None = None
-    """Decisions kept in replay; None: all of the run, at most a million."""
+    """Decisions kept in replay if episodes run to their limit (each takes a slot more); None: the run, at most 1e6."""
 
 
 @dataclass(frozen=True)
@@ -240,102 +235,7 @@ class Config:
 
 
 def given(value: T | None) -> T:
-    """A field that `resolve` has filled in."""
+    """A field that `ubp2.resolving.resolve` has filled in."""
     if value is None:
-        raise ValueError("this config is not resolved: call ubp2.configs.resolve first")
+        raise ValueError("this config is not resolved: call ubp2.resolving.resolve first")
     return value
-
-
-def labels_that_fit(preferences: PreferenceConfig, steps: int, episode_decisions: int) -> int:
-    """Labels that the schedule can ask within `steps` decisions: sessions stand at ends of episodes, one at most."""
-    episodes = steps // episode_decisions
-    return min(episodes * episode_decisions // preferences.every, episodes) * preferences.per_session
-
-
-def resolve(config: Config, episode_decisions: int) -> Config:
-    """Fill in every None and check what can be checked, given the episode length of the environment."""
-    steps = config.steps
-    training = config.training
-    warmup = max(1000, 5 * episode_decisions) if training.warmup is None else training.warmup
-    ratio = episode_decisions / 5
-    training = dataclasses.replace(
-        training,
-        horizon=config.planner.horizon if training.horizon is None else training.horizon,
-        warmup=warmup,
-        warmup_updates=warmup if training.warmup_updates is None else training.warmup_updates,
-        discount=min(max((ratio - 1) / ratio, 0.95), 0.995) if training.discount is None else training.discount,
-        replay_capacity=min(steps, 1_000_000) if training.replay_capacity is None else training.replay_capacity,
-    )
-    preferences = config.preferences
-    if preferences.budget is None:
-        preferences = dataclasses.replace(
-            preferences, budget=labels_that_fit(preferences, steps * 2 // 3, episode_decisions)
-        )
-    config = dataclasses.replace(config, training=training, preferences=preferences)
-    _check(config, episode_decisions)
-    return config
-
-
-def _check(config: Config, episode_decisions: int) -> None:
-    """Refuse what cannot run, with the number that would."""
-    prefs, planner, training = config.preferences, config.planner, config.training
-    assert prefs.budget is not None and training.warmup is not None and training.horizon is not None
-    positive = {
-        "steps": config.steps,
-        "planner.horizon": planner.horizon,
-        "planner.samples": planner.samples,
-        "planner.iterations": planner.iterations,
-        "preferences.every": prefs.every,
-        "preferences.per_session": prefs.per_session,
-        "preferences.segment_length": prefs.segment_length,
-        "training.batch_size": training.batch_size,
-        "training.horizon": training.horizon,
-        "training.update_every": training.update_every,
-        "checkpoint.every": config.checkpoint.every,
-    }
-    for name, number in positive.items():
-        if number < 1:
-            raise UserError(
-                f"{name} must be at least 1, got {number}; set --{name.replace('_', '-')} to a whole number >= 1"
-            )
-    if config.model.space == "latent" and config.model.latent_dim % 8:
-        raise UserError(f"model.latent_dim must be a multiple of 8 (SimNorm groups), got {config.model.latent_dim}")
-    if not 1 <= planner.elites <= planner.samples:
-        raise UserError(
-            f"planner.elites must lie between 1 and planner.samples ({planner.samples}), got {planner.elites}"
-        )
-    if not 0 <= planner.policy_samples <= planner.samples:
-        raise UserError(
-            f"planner.policy_samples must lie between 0 and planner.samples ({planner.samples}), "
-            f"got {planner.policy_samples}"
-        )
-    if config.checkpoint.keep < 2:
-        raise UserError(f"checkpoint.keep must be at least 2, got {config.checkpoint.keep}: one could be damaged")
-    if training.warmup >= config.steps:
-        raise UserError(
-            f"training.warmup is {training.warmup} random decisions but the run has only {config.steps}; "
-            f"raise --steps or lower --training.warmup"
-        )
-    if config.ceiling:
-        return
-    if prefs.segment_length > episode_decisions:
-        raise UserError(
-            f"preferences.segment_length is {prefs.segment_length} but an episode of {config.env} has "
-            f"{episode_decisions} decisions; lower --preferences.segment-length"
-        )
-    fit = labels_that_fit(prefs, config.steps, episode_decisions)
-    if fit == 0:
-        raise UserError(
-            f"no label fits: the first session comes at the end of an episode ({episode_decisions} decisions) after "
-            f"decision {prefs.every}, and the run has only {config.steps}; raise --steps or lower --preferences.every"
-        )
-    if prefs.budget < 1:
-        raise UserError(
-            f"the label budget is {prefs.budget}, and without a label there is nothing to learn; "
-            f"set --preferences.budget to between 1 and {fit}"
-        )
-    if prefs.budget > fit:
-        raise UserError(
-            f"a budget of {prefs.budget} labels cannot be spent in {config.steps} decisions: {prefs.per_session} "
-            f"labels every {prefs.every} decisions give {fit}; use --preferences.budget {fit} or raise --steps"
-        )

@@ -50,8 +50,11 @@ class Run:
         self._lock = lock
 
     @classmethod
-    def create(cls, folder: Path | None, config: Config, device: str = "unknown") -> Run:
-        """Make the folder of a new run (None: a fresh one under runs/) and lock it."""
+    def create(cls, folder: Path | None, config: Config, device: str = "unknown", *, custom: bool = False) -> Run:
+        """Make the folder of a new run (None: a fresh one under runs/) and lock it.
+
+        custom: the environment was given from Python, and `config.env` is only its name.
+        """
         from ubp2.config_io import save_yaml
 
         folder = _default_folder(config) if folder is None else Path(folder)
@@ -66,7 +69,7 @@ class Run:
             try:
                 for name in ("checkpoints", "videos"):
                     (folder / name).mkdir(exist_ok=True)
-                _write_json(folder / "info.json", {**_provenance(device), "resumed": []})
+                _write_json(folder / "info.json", {**_provenance(device), "custom_environment": custom, "resumed": []})
                 # Last and whole: it is what makes a folder a run, and half of it would read as a run with defaults.
                 save_yaml(config, folder / "config.yaml.tmp")
                 _settle(folder / "config.yaml.tmp", folder / "config.yaml")

@@ -16,7 +16,11 @@ _PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "gymnasium",
 
 def versions() -> dict[str, str]:
     """Versions that decide what a run computes; a package that is not installed is left out. Imports none of them."""
-    found = {"ubp2": __version__, "python": platform.python_version(), "platform": platform.platform()}
+    found = {
+        "ubp2": __version__,
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+    }
     for package in _PACKAGES:
         try:
             found[package] = importlib.metadata.version(package)

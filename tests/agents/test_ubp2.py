@@ -218,7 +218,7 @@ def test_a_bonus_that_is_off_has_no_coefficient(config: Config, state: State, of
     expected = np.array([2.0, 3.0, 4.0])
     expected[off] = 0.0
     np.testing.assert_allclose(
-        ubp2.coefficients(dataclasses.replace(config, optimism=optimism), state), expected, rtol=1e-5
+        ubp2.coefficients(dataclasses.replace(config, optimism=optimism), state.log_lambda), expected, rtol=1e-5
     )
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ubp2.configs import resolve
 from ubp2.errors import UserError
 from ubp2.evaluation.curves import Curve, RunCurves, mean_curve, read_run
 from ubp2.evaluation.plots import plot_runs
 from ubp2.presets import preset
+from ubp2.resolving import resolve
 from ubp2.runs import Metrics, Run
 
 

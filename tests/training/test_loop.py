@@ -26,9 +26,9 @@ from ubp2 import api
 from ubp2.agents.registry import make_agent
 from ubp2.archive import EpisodeArchive
 from ubp2.config_io import load_yaml
-from ubp2.configs import resolve
 from ubp2.envs.toy import Reach
 from ubp2.preference.store import LabelStore
+from ubp2.resolving import resolve
 from ubp2.training import loop, session
 from ubp2.training.programs import Programs, make_programs, memory
 

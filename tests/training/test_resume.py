@@ -18,10 +18,11 @@ import pytest
 from tests.training.helpers import assert_same_run, environment, longer, rows, saved, tiny
 from ubp2 import api, runs
 from ubp2.config_io import load_yaml, save_yaml
-from ubp2.configs import Config, resolve
+from ubp2.configs import Config
 from ubp2.database import Database
 from ubp2.envs.toy import Reach
 from ubp2.errors import UserError
+from ubp2.resolving import resolve
 from ubp2.training import checkpoint, state
 
 MODES = {"preferences": tiny(), "ceiling": tiny(ceiling=True)}

@@ -21,7 +21,7 @@ from ubp2.preference import bradley_terry
 from ubp2.types import Batch, Preferences, RewardTargets
 from ubp2.uncertainty import disagreement, jensen_renyi, spread
 
-__all__ = ["LAMBDA_RANGE", "State", "make_optimizers", "preference_logits", "uncertainties", "update"]
+__all__ = ["LAMBDA_RANGE", "State", "coefficients", "make_optimizers", "preference_logits", "uncertainties", "update"]
 
 T = TypeVar("T")
 
@@ -76,6 +76,15 @@ def _descend(
     return cast(T, optax.apply_updates(cast(Any, parameters), change)), state
 
 
+def coefficients(config: Config, log_lambda: Array) -> Array:
+    """lambda_r, lambda_d, lambda_q of Eq. 1; zero for a bonus that is switched off."""
+    optimism = config.optimism
+    enabled = jnp.array([optimism.reward, optimism.dynamics, optimism.value], jnp.float32)
+    if not optimism.autotune:  # as given, zero included
+        return enabled * jnp.array([optimism.lambda_reward, optimism.lambda_dynamics, optimism.lambda_value])
+    return enabled * jnp.exp(log_lambda)
+
+
 def uncertainties(config: Config, model: WorldModel, z: Array, action: Array) -> Array:
     """The three sigma_epi at states [N, Z] and actions [N, A]: -> [3, N] reward, dynamics, value."""
     return jnp.stack(
@@ -103,7 +112,8 @@ def reward_supervision(
     loss, accuracy = jax.vmap(losses.preference_loss, in_axes=(0, None, None))(
         logits, supervision.label, supervision.weight
     )
-    level = jnp.mean(mean, axis=(1, 2))  # comparisons cannot see it, so a penalty keeps it near zero
+    # The level of the reward, which comparisons cannot see; a penalty keeps it near zero.
+    level = jax.vmap(losses.masked_mean, in_axes=(0, None))(mean, batch.mask)
     members = loss + config.preferences.center * level**2
     # A member that answers the minibatch well enough gets no gradient from it, the penalty's included (Adam would blow
     # that up): pushed further, a few labels saturate the reward, members come to agree everywhere, and nothing is left
@@ -134,7 +144,7 @@ def model_loss(
     Eq. 5 is a sum over members m of the rollout and the reward; it is estimated by drawing one m for each sequence.
     """
     training = config.training
-    k_member, k_policy, k_targets = jax.random.split(key, 3)
+    k_member, k_reward, k_policy, k_targets = jax.random.split(key, 4)
     count = batch.mask.shape[1]
     z = world_model.encode(model, state.stats, batch.obs)  # [H+1, N, Z]
     actual = jax.lax.stop_gradient(z)
@@ -150,7 +160,9 @@ def model_loss(
     imagined = jnp.moveaxis(states[member, :-1, sequence], 0, 1)  # [H, N, Z]
     if model.encoder is None:  # in latent space the value shapes the encoder; observations need no shaping
         imagined = jax.lax.stop_gradient(imagined)
-    own_reward = jax.lax.stop_gradient(jnp.moveaxis(rewards[member % rewards.shape[0], :, sequence], 0, 1))
+    same = rewards.shape[0] == states.shape[0]  # else there is no "same member", and one is drawn of its own
+    of_reward = member if same else jax.random.randint(k_reward, (count,), 0, rewards.shape[0])
+    own_reward = jax.lax.stop_gradient(jnp.moveaxis(rewards[of_reward, :, sequence], 0, 1))
     target = _td_targets(config, state, actual[1:], own_reward, batch, (k_policy, k_targets))
     output = world_model.value_logits(model.value, imagined, batch.action)
     value = losses.value_loss(config.model.value_head, output, target, batch.mask, given(training.discount))
@@ -158,14 +170,14 @@ def model_loss(
     total = (
         training.consistency_weight * jnp.sum(consistency)
         + training.reward_weight * fit
-        + training.value_weight * value * output.shape[0]
+        + training.value_weight * value * states.shape[0]
     )
     metrics |= {
         "loss/consistency": jnp.mean(consistency),
         "loss/value": value,
-        "reward/level": jnp.mean(rewards),
+        "reward/level": losses.masked_mean(jnp.mean(rewards, axis=0), batch.mask),
         "reward/spread": jnp.mean(spread(rewards)),
-        "value/target": jnp.mean(target),
+        "value/target": losses.masked_mean(target, batch.mask),
     }
     return total, (jax.lax.stop_gradient(imagined), metrics)
 
@@ -185,8 +197,10 @@ def _td_targets(
 def _policy_loss(config: Config, state: State, model: WorldModel, z: Array, mask: Array, key: Array, policy: MLP):
     action, log_density = world_model.policy(config.model, policy, z, key)
     value = jnp.mean(world_model.value(config.model, model.value, z, action), axis=0)
-    low, high = jnp.percentile(jax.lax.stop_gradient(value), jnp.array([5.0, 95.0]))
-    scale = jnp.maximum(state.value_scale + 0.01 * (high - low - state.value_scale), 1.0)
+    real = jnp.where(mask > 0, jax.lax.stop_gradient(value), jnp.nan)
+    low, high = jnp.nanpercentile(real, jnp.array([5.0, 95.0]))
+    width = jnp.where(jnp.any(mask > 0), high - low, state.value_scale)
+    scale = jnp.maximum(state.value_scale + 0.01 * (width - state.value_scale), 1.0)
     loss = losses.policy_loss(
         value / scale, log_density, mask, given(config.training.discount), config.training.entropy
     )
@@ -244,8 +258,9 @@ def update(
 
     log_lambda, lambda_optimizer, bonus = _tune(config, state, model, policy, imagined[0, :AUTOTUNE_STATES], k_tune)
     metrics |= {"loss/policy": policy_loss, "policy/entropy": entropy, "value/scale": scale}
+    in_use = coefficients(config, log_lambda)
     for i, name in enumerate(("reward", "dynamics", "value")):
-        metrics |= {f"uncertainty/{name}": bonus[i], f"lambda/{name}": jnp.exp(log_lambda[i])}
+        metrics |= {f"uncertainty/{name}": bonus[i], f"lambda/{name}": in_use[i]}
     return (
         State(
             model=model,

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 from jax import Array
 
 from ubp2.agents.base import Action, Agent
-from ubp2.agents.learning import LAMBDA_RANGE, State, make_optimizers, update
+from ubp2.agents.learning import LAMBDA_RANGE, State, coefficients, make_optimizers, update
 from ubp2.configs import Config
 from ubp2.models import normalizer, world_model
 from ubp2.planning.planner import Steering, plan
 from ubp2.types import Scores, Segments
 
-__all__ = ["act_by_plan", "act_by_policy", "coefficients", "init", "make_agent", "predict_reward", "segment_returns"]
+__all__ = ["act_by_plan", "act_by_policy", "init", "make_agent", "predict_reward", "segment_returns"]
 
 
 def init(config: Config, obs_dim: int, action_dim: int, key: Array) -> State:
@@ -40,19 +40,10 @@ def init(config: Config, obs_dim: int, action_dim: int, key: Array) -> State:
     )
 
 
-def coefficients(config: Config, state: State) -> Array:
-    """lambda_r, lambda_d, lambda_q of Eq. 1; zero for a bonus that is switched off."""
-    optimism = config.optimism
-    enabled = jnp.array([optimism.reward, optimism.dynamics, optimism.value], jnp.float32)
-    if not optimism.autotune:  # as given, zero included
-        return enabled * jnp.array([optimism.lambda_reward, optimism.lambda_dynamics, optimism.lambda_value])
-    return enabled * jnp.exp(state.log_lambda)
-
-
 def act_by_plan(config: Config, state: State, carry: Array, obs: Array, explore: Array, key: Array) -> Action:
     """Solve Eq. 1 from the observation [D]; without exploration no bonus is added."""
     z = world_model.encode(state.model, state.stats, obs)
-    steering = Steering(explore * coefficients(config, state), explore)
+    steering = Steering(explore * coefficients(config, state.log_lambda), explore)
     decision = plan(config, state.model, state.policy, z, carry, steering, key)
     return Action(decision.action, decision.following, decision.scores, decision.broken)
 

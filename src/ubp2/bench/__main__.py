@@ -17,10 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ubp2.agents.registry import make_agent
-from ubp2.configs import Config, EnvironmentConfig, resolve
+from ubp2.configs import Config, EnvironmentConfig
 from ubp2.envs.workers import make_vector
 from ubp2.models.networks import MLP, apply_members
 from ubp2.presets import preset
+from ubp2.resolving import resolve
 from ubp2.training.programs import Memory, make_programs, memory
 from ubp2.training.state import make_frame
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from ubp2.envs.base import VectorEnv
-from ubp2.evaluation.video import write_video
+from ubp2.errors import UserError
+from ubp2.evaluation.video import write_gif, write_video
 from ubp2.types import Episode
 
 __all__ = ["Act", "filmed", "rank_correlation", "rollouts", "summary"]
@@ -31,9 +32,12 @@ def filmed(act: Act, envs: VectorEnv, seeds: Sequence[int], video: Path | None) 
     """`rollouts`, with the first episode written to the file `video` if one is named."""
     if video is None:
         return rollouts(act, envs, seeds)
+    if video.suffix.lower() not in (".mp4", ".gif"):
+        raise UserError(f"a clip is an .mp4 or a .gif file, got {video}")
     frames: list[np.ndarray] = []
     first = rollouts(act, envs, seeds[: envs.size], lambda e: frames.append(e.render(0)))
-    write_video(video, np.stack(frames[: len(first[0].obs)]), envs.spec.fps)
+    write = write_gif if video.suffix.lower() == ".gif" else write_video
+    write(video, np.stack(frames[: len(first[0].obs)]), envs.spec.fps)
     return first + rollouts(act, envs, seeds[envs.size :])
 
 
@@ -75,11 +79,14 @@ def _episode(index: int, seed: int, length: int, i: int, stacked: list[np.ndarra
     )
 
 
-def summary(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Mean over episodes: success at any step, success at the last step, true return, length."""
-    return {
+def summary(episodes: Sequence[Episode], has_success: bool) -> dict[str, float]:
+    """Mean over episodes: success at any and at the last step (where the environment tells), true return, length."""
+    success = {
         "success_any": float(np.mean([e.success.any() for e in episodes])),
         "success_last": float(np.mean([e.success[-1] for e in episodes])),
+    }
+    return {
+        **(success if has_success else {}),
         "return": float(np.mean([e.true_reward.sum() for e in episodes])),
         "length": float(np.mean([len(e.action) for e in episodes])),
     }

@@ -11,6 +11,7 @@ from ubp2.preference import bradley_terry
 __all__ = [
     "autotune_loss",
     "consistency_loss",
+    "masked_mean",
     "policy_loss",
     "preference_loss",
     "regression_loss",
@@ -19,7 +20,8 @@ __all__ = [
 ]
 
 
-def _masked_mean(x: Array, mask: Array) -> Array:
+def masked_mean(x: Array, mask: Array) -> Array:
+    """Mean over the places where the mask is 1."""
     return jnp.sum(x * mask) / jnp.maximum(jnp.sum(mask), 1.0)
 
 
@@ -30,7 +32,7 @@ def _powers(base: float, horizon: int) -> Array:
 def consistency_loss(predicted: Array, actual: Array, mask: Array, rho: float) -> Array:
     """Eq. 3 for one member: squared distance of its own rollout [H, N, Z] to what happened [H, N, Z]."""
     error = jnp.sum((predicted - actual) ** 2, axis=-1)
-    return _masked_mean(error * _powers(rho, len(error)), mask)
+    return masked_mean(error * _powers(rho, len(error)), mask)
 
 
 def preference_loss(logits: Array, label: Array, weight: Array) -> tuple[Array, Array]:
@@ -45,7 +47,7 @@ def preference_loss(logits: Array, label: Array, weight: Array) -> tuple[Array, 
 def regression_loss(mean: Array, log_std: Array, target: Array, mask: Array) -> Array:
     """Ceiling mode only: Gaussian negative log-likelihood of the true reward [H, N] under one member."""
     error = 0.5 * ((mean - target) * jnp.exp(-log_std)) ** 2 + log_std
-    return _masked_mean(error, mask)
+    return masked_mean(error, mask)
 
 
 def td_target(reward: Array, terminated: Array, next_value: Array, discount: float) -> Array:
@@ -56,12 +58,12 @@ def td_target(reward: Array, terminated: Array, next_value: Array, discount: flo
 def value_loss(head: ValueHead, output: Array, target: Array, mask: Array, discount: float) -> Array:
     """Eq. 5: error of every value member's output [E, H, N, .] against one target [H, N], weighted by gamma^t."""
     error = jnp.mean(value_error(head, output, jnp.broadcast_to(target, output.shape[:-1])), axis=0)
-    return _masked_mean(error * _powers(discount, len(target)), mask)
+    return masked_mean(error * _powers(discount, len(target)), mask)
 
 
 def policy_loss(value: Array, log_density: Array, mask: Array, discount: float, entropy_weight: float) -> Array:
     """Eq. 6: minus (mean value plus weighted entropy) along the imagined states, [H, N] each."""
-    return -_masked_mean((value - entropy_weight * log_density) * _powers(discount, len(value)), mask)
+    return -masked_mean((value - entropy_weight * log_density) * _powers(discount, len(value)), mask)
 
 
 def autotune_loss(log_lambda: Array, current: Array, target: Array) -> Array:

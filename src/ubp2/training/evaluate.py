@@ -59,13 +59,12 @@ def evaluate(crew: Crew, agent: Agent, programs: Programs, device: Device, t: in
                 raise
             crew.progress.note(f"no video: {error}")
             done = filmed(act, envs, todo, None)
-        row |= {f"{name}/{key}": value for key, value in summary(done).items()}
+        row |= {f"{name}/{key}": value for key, value in summary(done, envs.spec.has_success).items()}
         episodes += done
     row["reward/rank_correlation"] = reward_correlation(programs, device.agent, episodes, envs.spec.episode_decisions)
     crew.metrics.write("eval", t, row)
-    best = max((row[f"{name}/success_any"] for name in config.controllers), default=0.0)
     if envs.spec.has_success:
-        crew.progress.update(t, success=best)
+        crew.progress.update(t, success=max(row[f"{name}/success_any"] for name in config.controllers))
     return row
 
 

@@ -102,6 +102,11 @@ def train(crew: Crew, agent: Agent) -> Result:
             save(crew.run, envs.spec, counters, device, current, crew.metrics)
         crew.progress.update(t, phase=_phase(config, counters), labels=counters.labels)
     finished = counters.decision >= config.steps
+    if finished and not config.ceiling and counters.asked == 0:
+        crew.progress.note(
+            f"nothing was asked: no episode had {config.preferences.segment_length} decisions; "
+            f"lower --preferences.segment-length"
+        )
     if not finished:
         _require_finite(crew, device, counters.decision)
         save(crew.run, envs.spec, counters, device, current, crew.metrics)
@@ -186,6 +191,8 @@ def _ask(crew: Crew, programs: Programs, counters: Counters, device: Device) -> 
     """One session: Algorithm 2 chooses, the store keeps, the teacher answers, the agent takes the answers."""
     config, t = crew.config, counters.decision
     selection = jax.device_get(programs.select(device.agent, device.memory.replay, np.int32(t)))
+    if selection.places == 0:  # no episode was long enough so far: the session stays due
+        return
     most = given(config.preferences.budget) - counters.asked
     counters.asked += session.ask(config, selection, crew.store, (t, counters.sessions), most)
     session.answer(config, crew.teacher, crew.archive, crew.store, t, counters.sessions)
@@ -229,11 +236,12 @@ def _write_row(crew: Crew, counters: Counters, device: Device, current: Current,
     values |= {
         "labels/used": counters.labels,
         "episode/return": sum(current.true_reward),
-        "episode/success_any": float(any(current.success)),
-        "episode/success_last": float(current.success[-1]),
         "episode/length": len(current.action),
         "plan/broken": counters.broken,
     }
+    if crew.envs.spec.has_success:
+        values["episode/success_any"] = float(any(current.success))
+        values["episode/success_last"] = float(current.success[-1])
     if current.scores:
         terms = np.mean(current.scores, axis=0)
         names = ("plan/reward", "bonus/reward", "bonus/dynamics", "plan/value", "bonus/value")

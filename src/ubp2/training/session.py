@@ -27,12 +27,7 @@ class Outcome(NamedTuple):
 
 
 def ask(config: Config, selection: Selection, store: LabelStore, at: tuple[int, int], most: int) -> int:
-    """Put this session's pairs into the store, at = (decision, session); returns how many were asked.
-
-    None is asked while no episode is long enough for a segment.
-    """
-    if selection.places == 0:
-        return 0
+    """Put this session's pairs into the store, at = (decision, session); returns how many were asked."""
     queries = _queries(selection, min(config.preferences.per_session, most))
     store.ask(*at, queries, config.preferences.strategy)
     return len(queries)

@@ -155,7 +155,8 @@ def restore(
     scratch = jax.tree.map(jnp.copy, agent)  # `record` also feeds the normaliser, which has seen these frames already
     for i, action in enumerate(current.action):
         frame = make_frame(current.obs[i], action, False, counters.episode, i)
-        scratch, memory = programs.record(scratch, memory, frame, np.float32(current.true_reward[i]))
+        reward = 0.0 if true_rewards is None else current.true_reward[i]
+        scratch, memory = programs.record(scratch, memory, frame, np.float32(reward))
     return counters, Device(agent, memory, carry, metrics), current
 
 

@@ -1,0 +1,149 @@
+"""From a configuration to one that can run: fill in what depends on other values, refuse what cannot work."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ubp2.configs import Config, PreferenceConfig, given
+from ubp2.errors import UserError
+
+__all__ = ["labels_that_fit", "resolve"]
+
+
+def labels_that_fit(preferences: PreferenceConfig, steps: int, episode_decisions: int) -> int:
+    """Labels that the schedule can ask within `steps` decisions: sessions stand at ends of episodes, one at most."""
+    episodes = steps // episode_decisions
+    return min(episodes * episode_decisions // preferences.every, episodes) * preferences.per_session
+
+
+def resolve(config: Config, episode_decisions: int) -> Config:
+    """Fill in every None and check what can be checked, given the episode length of the environment."""
+    steps = config.steps
+    training = config.training
+    warmup = max(1000, 5 * episode_decisions) if training.warmup is None else training.warmup
+    ratio = episode_decisions / 5
+    training = dataclasses.replace(
+        training,
+        horizon=config.planner.horizon if training.horizon is None else training.horizon,
+        warmup=warmup,
+        warmup_updates=warmup if training.warmup_updates is None else training.warmup_updates,
+        discount=min(max((ratio - 1) / ratio, 0.95), 0.995) if training.discount is None else training.discount,
+        replay_capacity=min(steps, 1_000_000) if training.replay_capacity is None else training.replay_capacity,
+    )
+    preferences = config.preferences
+    if preferences.budget is None:
+        preferences = dataclasses.replace(
+            preferences, budget=labels_that_fit(preferences, steps * 2 // 3, episode_decisions)
+        )
+    config = dataclasses.replace(config, training=training, preferences=preferences)
+    _check(config, episode_decisions)
+    return config
+
+
+def _check_numbers(config: Config) -> None:
+    """Refuse real numbers out of their range."""
+    training, optimism = config.training, config.optimism
+    above_zero = {
+        "training.learning_rate": training.learning_rate,
+        "training.grad_clip": training.grad_clip,
+        "optimism.learning_rate": optimism.learning_rate,
+        "planner.temperature": config.planner.temperature,
+        "planner.min_std": config.planner.min_std,
+    }
+    for name, number in above_zero.items():
+        if not number > 0:
+            raise UserError(f"{name} must be above 0, got {number}")
+    at_least_zero = {
+        "seed": config.seed,
+        "evaluation.seed": config.evaluation.seed,
+        "evaluation.every": config.evaluation.every,
+        "training.warmup": given(training.warmup),
+        "training.warmup_updates": given(training.warmup_updates),
+        "optimism.lambda_reward": optimism.lambda_reward,
+        "optimism.lambda_dynamics": optimism.lambda_dynamics,
+        "optimism.lambda_value": optimism.lambda_value,
+        "preferences.center": config.preferences.center,
+    }
+    for name, number in at_least_zero.items():
+        if not number >= 0:
+            raise UserError(f"{name} must not be negative, got {number}")
+    if not 0 < given(training.discount) <= 1:
+        raise UserError(f"training.discount must lie in (0, 1], got {training.discount}")
+
+
+def _check(config: Config, episode_decisions: int) -> None:
+    """Refuse what cannot run, with the number that would."""
+    prefs, planner, training = config.preferences, config.planner, config.training
+    assert prefs.budget is not None and training.warmup is not None and training.horizon is not None
+    positive = {
+        "steps": config.steps,
+        "planner.horizon": planner.horizon,
+        "planner.samples": planner.samples,
+        "planner.iterations": planner.iterations,
+        "preferences.every": prefs.every,
+        "preferences.per_session": prefs.per_session,
+        "preferences.segment_length": prefs.segment_length,
+        "preferences.candidates": prefs.candidates,
+        "preferences.batch_size": prefs.batch_size,
+        "model.width": config.model.width,
+        "model.depth": config.model.depth,
+        "model.dynamics_members": config.model.dynamics_members,
+        "model.reward_members": config.model.reward_members,
+        "model.value_members": config.model.value_members,
+        "evaluation.episodes": config.evaluation.episodes,
+        "evaluation.workers": config.evaluation.workers,
+        "training.replay_capacity": given(training.replay_capacity),
+        "training.batch_size": training.batch_size,
+        "training.horizon": training.horizon,
+        "training.update_every": training.update_every,
+        "checkpoint.every": config.checkpoint.every,
+    }
+    for name, number in positive.items():
+        if number < 1:
+            raise UserError(
+                f"{name} must be at least 1, got {number}; set --{name.replace('_', '-')} to a whole number >= 1"
+            )
+    _check_numbers(config)
+    if not config.evaluation.controllers:
+        raise UserError("evaluation.controllers is empty; name policy, planner or both")
+    if config.model.space == "latent" and config.model.latent_dim % 8:
+        raise UserError(f"model.latent_dim must be a multiple of 8 (SimNorm groups), got {config.model.latent_dim}")
+    if not 1 <= planner.elites <= planner.samples:
+        raise UserError(
+            f"planner.elites must lie between 1 and planner.samples ({planner.samples}), got {planner.elites}"
+        )
+    if not 0 <= planner.policy_samples <= planner.samples:
+        raise UserError(
+            f"planner.policy_samples must lie between 0 and planner.samples ({planner.samples}), "
+            f"got {planner.policy_samples}"
+        )
+    if config.checkpoint.keep < 2:
+        raise UserError(f"checkpoint.keep must be at least 2, got {config.checkpoint.keep}: one could be damaged")
+    if training.warmup >= config.steps:
+        raise UserError(
+            f"training.warmup is {training.warmup} random decisions but the run has only {config.steps}; "
+            f"raise --steps or lower --training.warmup"
+        )
+    if config.ceiling:
+        return
+    if prefs.segment_length > episode_decisions:
+        raise UserError(
+            f"preferences.segment_length is {prefs.segment_length} but an episode of {config.env} has "
+            f"{episode_decisions} decisions; lower --preferences.segment-length"
+        )
+    fit = labels_that_fit(prefs, config.steps, episode_decisions)
+    if fit == 0:
+        raise UserError(
+            f"no label fits: the first session comes at the end of an episode ({episode_decisions} decisions) after "
+            f"decision {prefs.every}, and the run has only {config.steps}; raise --steps or lower --preferences.every"
+        )
+    if prefs.budget < 1:
+        raise UserError(
+            f"the label budget is {prefs.budget}, and without a label there is nothing to learn; "
+            f"set --preferences.budget to between 1 and {fit}"
+        )
+    if prefs.budget > fit:
+        raise UserError(
+            f"a budget of {prefs.budget} labels cannot be spent in {config.steps} decisions: {prefs.per_session} "
+            f"labels every {prefs.every} decisions give {fit}; use --preferences.budget {fit} or raise --steps"
+        )
