@@ -202,3 +202,27 @@ def test_every_field_is_documented() -> None:
         for field, following in zip(section.body, [*section.body[1:], None], strict=True):
             if isinstance(field, ast.AnnAssign) and "default_factory" not in ast.unparse(field):
                 assert isinstance(following, ast.Expr), f"{section.name}.{ast.unparse(field.target)} has no docstring"
+
+
+@pytest.mark.parametrize(
+    ("section", "field", "value", "sentence"),
+    [
+        ("evaluation", "episodes", 0, "evaluation.episodes must be at least 1, got 0"),
+        ("evaluation", "controllers", (), "evaluation.controllers is empty"),
+        ("model", "reward_members", 0, "model.reward_members must be at least 1, got 0"),
+        ("training", "learning_rate", -1.0, "training.learning_rate must be above 0, got -1.0"),
+        ("training", "discount", 1.5, "training.discount must lie in (0, 1], got 1.5"),
+        ("optimism", "lambda_reward", -0.1, "optimism.lambda_reward must not be negative, got -0.1"),
+    ],
+)
+def test_a_number_out_of_range_is_refused(section: str, field: str, value: object, sentence: str) -> None:
+    config = preset("cpu")
+    changed = dataclasses.replace(getattr(config, section), **{field: value})
+    with pytest.raises(UserError) as refused:
+        resolve(dataclasses.replace(config, **{section: changed}), 50)
+    assert sentence in str(refused.value)
+
+
+def test_a_negative_seed_is_refused() -> None:
+    with pytest.raises(UserError, match="seed must not be negative, got -1"):
+        resolve(dataclasses.replace(preset("cpu"), seed=-1), 50)

@@ -111,11 +111,6 @@ def save(run: Run, spec: EnvSpec, counters: Counters, device: Device, current: C
 
 def check_environment(trained: EnvSpec, here: EnvSpec) -> None:
     """Refuse an environment that the agent of a checkpoint was not trained on."""
-    if trained.id == "custom" and here.id != "custom":
-        raise UserError(
-            f"the run was trained on an environment of your own and not on {here.id}; "
-            f"go on in Python, with the function that builds it: env=make_my_env"
-        )
     for name in ("obs_dim", "action_dim"):
         before, now = getattr(trained, name), getattr(here, name)
         if before != now:
