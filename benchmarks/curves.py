@@ -24,8 +24,10 @@ HERE = Path(__file__).parent
 
 def train(folder: Path, seed: int, flags: list[str]) -> int:
     """One run as a process of its own; its messages go to a file beside the run folder."""
-    start = ["--resume", str(folder)] if (folder / "config.yaml").exists() else ["--out", str(folder)]
-    command = [sys.executable, "-m", "ubp2", "train", *flags, "--seed", str(seed), *start]
+    start = [*flags, "--seed", str(seed), "--out", str(folder)]
+    if (folder / "config.yaml").exists():
+        start = ["--resume", str(folder)]
+    command = [sys.executable, "-m", "ubp2", "train", *start]
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".log").open("a") as log:
         return subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, env=os.environ).returncode
