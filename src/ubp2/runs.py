@@ -17,7 +17,6 @@ import math
 import os
 import shlex
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -28,7 +27,7 @@ from typing import Any
 from ubp2.configs import Config
 from ubp2.database import disk_errors
 from ubp2.errors import UserError
-from ubp2.system import versions
+from ubp2.system import source, versions
 
 __all__ = ["Metrics", "Run", "read_metrics"]
 
@@ -341,24 +340,9 @@ def _settle(partial: Path, path: Path) -> None:
 def _provenance(device: str) -> dict[str, Any]:
     return {
         "versions": versions(),
-        "source": _source(),
+        "source": source(),
         "command": shlex.join(sys.argv),
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "host": socket.gethostname(),
         "device": device,
     }
-
-
-def _source() -> dict[str, Any] | None:
-    """Return commit and dirtiness of the source of this package; None if it is not a git checkout."""
-    package = Path(__file__).parent
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(package), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-
-    try:
-        git("ls-files", "--error-unmatch", "__init__.py")  # an installed copy may lie inside somebody else's checkout
-        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "--", "."))}
-    except (OSError, subprocess.SubprocessError):
-        return None

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import subprocess
 from pathlib import Path
+from typing import Any
 
 from ubp2._version import __version__
 
-__all__ = ["cache_folder", "devices", "prepare_jax", "resident_megabytes", "versions"]
+__all__ = ["cache_folder", "devices", "prepare_jax", "resident_megabytes", "source", "versions"]
 
 _PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "gymnasium", "metaworld", "mujoco", "dm-control")
 
@@ -27,6 +29,21 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
+
+
+def source() -> dict[str, Any] | None:
+    """Return commit and dirtiness of the source of this package; None if it is not a git checkout."""
+    package = Path(__file__).parent
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(package), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", "__init__.py")  # an installed copy may lie inside somebody else's checkout
+        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "--", "."))}
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def cache_folder() -> Path:

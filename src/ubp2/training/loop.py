@@ -22,7 +22,7 @@ from ubp2.runs import Metrics, Run
 from ubp2.system import resident_megabytes
 from ubp2.training import checkpoint, session
 from ubp2.training.evaluate import evaluate
-from ubp2.training.programs import Programs, compiled, make_programs, memory
+from ubp2.training.programs import STREAMS, Programs, compiled, make_programs, memory
 from ubp2.training.state import (
     Counters,
     Current,
@@ -155,7 +155,7 @@ def _act(config: Config, programs: Programs, counters: Counters, device: Device,
         return uniform.astype(np.float32)
     act = programs.plan if phase == "planning" else programs.react
     obs = current.obs[-1][None]
-    decision = act(device.agent, device.carry, obs, np.float32(1.0), np.int32(1), np.int32(t))
+    decision = act(device.agent, device.carry, obs, np.float32(1.0), np.int32(STREAMS["act"]), np.int32(t))
     device.carry = decision.carry
     action, scores, broken = jax.device_get((decision.action[0], decision.scores, decision.broken))
     if phase == "planning":

@@ -24,7 +24,7 @@ from ubp2.training import ceiling
 from ubp2.training.ceiling import TrueRewards
 from ubp2.types import Frame, Preferences, Segments
 
-__all__ = ["Memory", "Programs", "Selection", "compiled", "make_programs", "memory"]
+__all__ = ["STREAMS", "Memory", "Programs", "Selection", "compiled", "make_programs", "memory"]
 
 STREAMS = {"act": 1, "update": 2, "select": 3, "evaluate": 4}
 
