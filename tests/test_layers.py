@@ -14,7 +14,7 @@ ROOT = Path(ubp2.__file__).parent
 LAYERS = (
     ("_version", "errors", "types", "configs"),
     ("config_io", "presets", "resolving", "system", "progress", "database"),
-    ("uncertainty", "replay", "archive", "runs", "models.networks", "envs"),
+    ("uncertainty", "replay", "archive", "runs", "models.networks", "models.kernels", "envs"),
     ("models", "planning.optimizers", "preference"),
     ("planning",),
     ("agents",),

@@ -68,6 +68,8 @@ class ModelConfig:
     """Value as one number with a squared error (Eq. 5), or as 101 two-hot bins on a symlog scale."""
     policy_log_std: tuple[float, float] = (-10.0, 2.0)
     """Range of the log standard deviation of the policy."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Type of the factors in products, which add up in float32; auto: bfloat16 on a GPU, float32 elsewhere."""
 
 
 @dataclass(frozen=True)

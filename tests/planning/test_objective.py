@@ -15,7 +15,7 @@ from jax import Array
 
 from tests.conftest import ACTION, OBS, member, numpy_mlp, quick_jit
 from ubp2.configs import Config
-from ubp2.models import world_model
+from ubp2.models import imagination, world_model
 from ubp2.models.networks import MLP
 from ubp2.models.world_model import WorldModel
 from ubp2.planning import objective
@@ -70,8 +70,15 @@ def scored(config: Config, networks: tuple[WorldModel, MLP]) -> tuple[Scores, Sc
     """What the module computes and what the loop computes for the same sequences."""
     actions = np.random.default_rng(0).uniform(-1, 1, (COUNT, HORIZON, ACTION)).astype(np.float32)
     key = jax.random.key(3)
-    fast = quick_jit(partial(objective.optimistic_return, config))(*networks, Z, actions, key)
-    return fast, slowly(config, *networks, actions, key)
+    model, policy = networks
+    noise = jax.random.normal(key, (ACTION,))
+
+    @quick_jit
+    def score(model: WorldModel, policy: MLP) -> Scores:
+        ready = imagination.prepare(model, policy, jnp.float32)
+        return objective.optimistic_return(config, model, ready, jnp.array(Z), jnp.array(actions), noise)
+
+    return score(model, policy), slowly(config, *networks, actions, key)
 
 
 @pytest.mark.parametrize("term", Scores._fields)

@@ -28,9 +28,9 @@ def search(config: PlannerConfig, target: np.ndarray, start: np.ndarray | None =
 
     @quick_jit
     def solve(target: Array, start: Array, hole: Array) -> Plan:
-        def objective(actions: Array) -> Array:
+        def objective(actions: Array) -> tuple[Array, Array]:
             outside = jnp.any(jnp.abs(actions) > 1.0, axis=(1, 2)) | (actions[:, 0, 0] > hole)
-            return jnp.where(outside, jnp.nan, -jnp.sum((actions - target[None]) ** 2, axis=(1, 2)))
+            return jnp.where(outside, jnp.nan, -jnp.sum((actions - target[None]) ** 2, axis=(1, 2))), actions
 
         return optimize(config, objective, start, jnp.zeros((4, *start.shape)), jax.random.key(0))
 
@@ -42,7 +42,8 @@ def test_the_optimum_of_a_quadratic_is_found(name: Name) -> None:
     """Inside the box; no sequence outside of it was ever scored."""
     plan = search(dataclasses.replace(SEARCH, optimizer=name), TARGET)
     np.testing.assert_allclose(plan.mean, TARGET, atol=0.08)
-    np.testing.assert_allclose(plan.elites[0], TARGET, atol=0.2)
+    np.testing.assert_allclose(plan.actions[plan.best], TARGET, atol=0.2)
+    assert np.sum(plan.weights > 0) == SEARCH.elites
     assert int(plan.broken) == 0
     assert SEARCH.min_std <= np.min(plan.std) and np.max(plan.std) < 0.3
 
@@ -61,7 +62,7 @@ def test_an_optimum_beyond_the_box_is_met_at_its_bound(name: Name) -> None:
 def test_nan_scores_lose(name: Name) -> None:
     """With the optimum in a region of NaN the search ends at the region's border, and says how often it was hit."""
     plan = search(dataclasses.replace(SEARCH, optimizer=name), TARGET, hole=0.1)
-    assert np.max(plan.elites[:, 0, 0]) <= 0.1 and -0.2 < plan.mean[0, 0] <= 0.1
+    assert np.max(plan.actions[plan.weights > 0, 0, 0]) <= 0.1 and -0.2 < plan.mean[0, 0] <= 0.1
     np.testing.assert_allclose(plan.mean[0, 1], TARGET[0, 1], atol=0.1)
     assert 8 <= int(plan.broken) < 8 * 256
 
@@ -71,7 +72,7 @@ def test_an_objective_of_nothing_but_nan_still_gives_actions(name: Name) -> None
     """Every score is counted as broken, and the plan is finite and inside the box."""
     plan = search(dataclasses.replace(SEARCH, optimizer=name), TARGET, hole=-2.0)
     assert int(plan.broken) == 8 * 256
-    for part in plan[:4]:
+    for part in (plan.mean, plan.std, plan.actions, plan.weights):
         assert np.isfinite(part).all()
     assert np.abs(plan.mean).max() <= 1.0 and np.sum(plan.weights) == pytest.approx(1.0, rel=1e-5)
 
@@ -80,13 +81,13 @@ def refit(name: Name, scores: list[float], elites: int) -> Plan:
     """One iteration over given sequences 0.0, 0.1, 0.2, ... of one action, with given scores and no random draw."""
     config = PlannerConfig(optimizer=name, samples=len(scores), elites=elites, iterations=1, min_std=0.01)
     proposals = jnp.arange(len(scores), dtype=jnp.float32)[:, None, None] / 10
-    return optimize(config, lambda _: jnp.array(scores), jnp.zeros((1, 1)), proposals, jax.random.key(0))
+    return optimize(config, lambda _: (jnp.array(scores), None), jnp.zeros((1, 1)), proposals, jax.random.key(0))
 
 
 def test_a_cem_refit_by_hand() -> None:
     """The three best of six are 0.3, 0.0 and 0.5: their plain mean and deviation; infinities and NaN are broken."""
     plan = refit("cem", [2.0, math.nan, math.inf, 3.0, -math.inf, 1.0], 3)
-    assert plan.elites[:, 0, 0].tolist() == pytest.approx([0.3, 0.0, 0.5])
+    assert plan.weights.tolist() == pytest.approx([1 / 3, 0, 0, 1 / 3, 0, 1 / 3]) and int(plan.best) == 3
     assert plan.mean.item() == pytest.approx(0.8 / 3, rel=1e-5)
     assert plan.std.item() == pytest.approx(np.std([0.3, 0.0, 0.5]), rel=1e-4)
     assert int(plan.broken) == 3
@@ -96,7 +97,7 @@ def test_an_mppi_refit_by_hand() -> None:
     """Scores 3 and 1 are one deviation from their mean: weights e^2 and e^-2 at temperature 1/2."""
     plan = refit("mppi", [1.0, -5.0, math.nan, 3.0], 2)
     weight = 1 / (1 + math.exp(-4))
-    assert plan.weights.tolist() == pytest.approx([weight, 1 - weight], rel=1e-3)
+    assert plan.weights.tolist() == pytest.approx([1 - weight, 0, 0, weight], rel=1e-3) and int(plan.best) == 3
     assert plan.mean.item() == pytest.approx(0.3 * weight, rel=1e-4)
     assert plan.std.item() == pytest.approx(0.3 * math.sqrt(weight * (1 - weight)), rel=1e-3)
 
@@ -105,7 +106,7 @@ def test_an_mppi_refit_by_hand() -> None:
 def test_broken_scores_weigh_nothing_even_among_the_elites(name: Name) -> None:
     """With fewer sound scores than elites, the sound ones alone refit the distribution."""
     plan = refit(name, [math.nan, math.nan, 1.0, 1.0, math.nan, math.nan], 4)
-    assert plan.weights.tolist() == pytest.approx([0.5, 0.5, 0.0, 0.0])
+    assert plan.weights.tolist() == pytest.approx([0.0, 0.0, 0.5, 0.5, 0.0, 0.0])
     assert plan.mean.item() == pytest.approx(0.25)
 
 
@@ -134,5 +135,12 @@ def test_the_proposals_take_part() -> None:
     """A good proposal wins where the draws cannot reach it."""
     config = PlannerConfig(samples=64, elites=4, iterations=2, min_std=0.01, max_std=0.01)
     proposal = jnp.full((1, 1, 1), 0.9)
-    plan = optimize(config, lambda a: a[:, 0, 0], jnp.full((1, 1), -0.9), proposal, jax.random.key(0))
-    assert plan.elites[0].item() == pytest.approx(0.9)
+    plan = optimize(config, lambda a: (a[:, 0, 0], 2 * a[:, 0, 0]), jnp.full((1, 1), -0.9), proposal, jax.random.key(0))
+    assert plan.actions[plan.best].item() == pytest.approx(0.9)
+    assert plan.details[plan.best].item() == pytest.approx(1.8), "what the objective says is kept for each sequence"
+
+
+def test_ties_beyond_the_elites_go_to_the_first() -> None:
+    """Never more than the elites, also when more of them have the same score."""
+    weights = elite_weights(PlannerConfig(optimizer="cem", samples=5, elites=2), jnp.array([1.0, 2.0, 2.0, 2.0, 0.0]))
+    assert weights.tolist() == [0.0, 0.5, 0.5, 0.0, 0.0]

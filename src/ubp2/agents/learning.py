@@ -14,7 +14,7 @@ from jax import Array
 from ubp2.agents.base import Metrics
 from ubp2.configs import Config, given
 from ubp2.models import losses, world_model
-from ubp2.models.networks import MLP
+from ubp2.models.networks import MLP, compute_type, weights_as
 from ubp2.models.normalizer import Normalizer
 from ubp2.models.world_model import WorldModel
 from ubp2.preference import bradley_terry
@@ -112,9 +112,10 @@ def reward_supervision(
     loss, accuracy = jax.vmap(losses.preference_loss, in_axes=(0, None, None))(
         logits, supervision.label, supervision.weight
     )
-    # The level of the reward, which comparisons cannot see; a penalty keeps it near zero.
-    level = jax.vmap(losses.masked_mean, in_axes=(0, None))(mean, batch.mask)
-    members = loss + config.preferences.center * level**2
+    members = loss
+    if config.preferences.center:  # the level of the reward, which comparisons cannot see, is kept near zero
+        level = jax.vmap(losses.masked_mean, in_axes=(0, None))(mean, batch.mask)
+        members = loss + config.preferences.center * level**2
     # A member that answers the minibatch well enough gets no gradient from it, the penalty's included (Adam would blow
     # that up): pushed further, a few labels saturate the reward, members come to agree everywhere, and nothing is left
     # to be curious about.
@@ -185,13 +186,13 @@ def model_loss(
 def _td_targets(
     config: Config, state: State, z_next: Array, reward: Array, batch: Batch, keys: tuple[Array, Array]
 ) -> Array:
-    """Targets of Eq. 5 [H, N]: the smaller of two random target members stands for q_min."""
+    """Targets of Eq. 5 [H, N]: the smaller of two random target members stands for q_min; the others are not asked."""
     k_policy, k_pair = keys
     action, _ = world_model.policy(config.model, state.policy, z_next, k_policy)
-    values = world_model.value(config.model, state.target_value, z_next, action)  # [E, H, N]
-    pair = jax.random.permutation(k_pair, values.shape[0])[:2]
-    target = losses.td_target(reward, batch.terminated, jnp.min(values[pair], axis=0), given(config.training.discount))
-    return jax.lax.stop_gradient(target)
+    pair = jax.random.permutation(k_pair, config.model.value_members)[:2]
+    two = jax.tree.map(lambda parameter: parameter[pair], state.target_value)
+    value = jnp.min(world_model.value(config.model, two, z_next, action), axis=0)
+    return jax.lax.stop_gradient(losses.td_target(reward, batch.terminated, value, given(config.training.discount)))
 
 
 def _policy_loss(config: Config, state: State, model: WorldModel, z: Array, mask: Array, key: Array, policy: MLP):
@@ -221,8 +222,9 @@ def _clip(config: Config, gradient: WorldModel) -> WorldModel:
 def _tune(config: Config, state: State, model: WorldModel, policy: MLP, z: Array, key: Array):
     """One step of Eq. 2 for the three coefficients, on states [N, Z]."""
     # The same noise for both policies: what differs is then the policies and not the draw.
-    current = uncertainties(config, model, z, world_model.policy(config.model, policy, z, key)[0])
-    target = uncertainties(config, model, z, world_model.policy(config.model, state.target_policy, z, key)[0])
+    actions = [world_model.policy(config.model, network, z, key)[0] for network in (policy, state.target_policy)]
+    both = uncertainties(config, model, jnp.concatenate([z, z]), jnp.concatenate(actions))
+    current, target = jnp.split(both, 2, axis=1)
     bonus = jnp.mean(current, axis=1)
     if not config.optimism.autotune:
         return state.log_lambda, state.lambda_optimizer, bonus
@@ -243,20 +245,34 @@ def _polyak(target: MLP, source: MLP, rate: float) -> MLP:
 def update(
     config: Config, state: State, batch: Batch, supervision: Preferences | RewardTargets, key: Array
 ) -> tuple[State, Metrics]:
-    """One gradient step on everything: all members at once, the policy, the targets and the coefficients."""
+    """One gradient step on everything: all members at once, the policy, the targets and the coefficients.
+
+    Parameters are float32. What computes with them is in `compute_type`: on a GPU, bfloat16.
+    """
     k_model, k_policy, k_tune = jax.random.split(key, 3)
     optimizers = make_optimizers(config)
-    loss = partial(model_loss, config, state, batch, supervision, k_model)
-    (_, (imagined, metrics)), gradient = jax.value_and_grad(loss, has_aux=True)(state.model)
+    light = partial(weights_as, dtype=compute_type(config.model))
+    now = state._replace(**{name: light(getattr(state, name)) for name in ("policy", "target_value", "target_policy")})
+
+    def loss_of_model(model: WorldModel) -> tuple[Array, tuple[Array, Metrics]]:
+        return model_loss(config, now, batch, supervision, k_model, light(model))
+
+    (_, (imagined, metrics)), gradient = jax.value_and_grad(loss_of_model, has_aux=True)(state.model)
     metrics["gradient/model"] = optax.tree.norm(cast(Any, gradient))
     clipped = _clip(config, gradient)
     model, model_optimizer = _descend(optimizers.model, clipped, state.model_optimizer, state.model)
 
-    loss = partial(_policy_loss, config, state, model, imagined, batch.mask, k_policy)
-    (policy_loss, (scale, entropy)), gradient = jax.value_and_grad(loss, has_aux=True)(state.policy)
+    asked = light(model)
+
+    def loss_of_policy(policy: MLP) -> tuple[Array, tuple[Array, Array]]:
+        return _policy_loss(config, now, asked, imagined, batch.mask, k_policy, light(policy))
+
+    (policy_loss, (scale, entropy)), gradient = jax.value_and_grad(loss_of_policy, has_aux=True)(state.policy)
     policy, policy_optimizer = _descend(optimizers.policy, gradient, state.policy_optimizer, state.policy)
 
-    log_lambda, lambda_optimizer, bonus = _tune(config, state, model, policy, imagined[0, :AUTOTUNE_STATES], k_tune)
+    log_lambda, lambda_optimizer, bonus = _tune(
+        config, now, asked, light(policy), imagined[0, :AUTOTUNE_STATES], k_tune
+    )
     metrics |= {"loss/policy": policy_loss, "policy/entropy": entropy, "value/scale": scale}
     in_use = coefficients(config, log_lambda)
     for i, name in enumerate(("reward", "dynamics", "value")):

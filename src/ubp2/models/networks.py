@@ -1,16 +1,54 @@
-"""Multilayer perceptrons as Equinox modules, and ensembles of them as stacked parameters."""
+"""Multilayer perceptrons as Equinox modules, and ensembles of them as stacked parameters.
+
+The type of a network's weights decides how it computes. In float32 everything is float32. With weights in bfloat16
+(`weights_as`) products take bfloat16 and add up in float32, activations are kept in bfloat16, and what leaves the
+network is float32; on a GPU the work between the products is then done by `ubp2.models.kernels`.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-__all__ = ["MLP", "apply_members", "apply_own", "ensemble", "mish", "simnorm"]
+from ubp2.configs import ModelConfig
+from ubp2.models import kernels
+
+__all__ = [
+    "MLP",
+    "NARROW",
+    "apply_members",
+    "apply_own",
+    "as_factor",
+    "as_weight",
+    "compute_type",
+    "ensemble",
+    "hidden_layers",
+    "last_product",
+    "mish",
+    "norm_mish",
+    "product",
+    "simnorm",
+    "weights_as",
+]
+
+T = TypeVar("T")
+
+
+def compute_type(config: ModelConfig) -> jnp.dtype:
+    """The type of weights in products: as the config says, or bfloat16 where there is a GPU to gain from it."""
+    names = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
+    auto = jnp.bfloat16 if jax.default_backend() == "gpu" else jnp.float32
+    return names.get(config.precision, auto)
+
+
+NARROW = 128  # inputs up to which a product keeps their digits
+ALIGNED = 16  # columns of which the products of a GPU want a multiple
 
 
 def mish(x: Array) -> Array:
@@ -26,10 +64,110 @@ def simnorm(x: Array, group: int = 8) -> Array:
     return jax.nn.softmax(grouped, axis=-1).reshape(x.shape)
 
 
-def _layer_norm(x: Array, scale: Array, offset: Array) -> Array:
-    centred = x - jnp.mean(x, axis=-1, keepdims=True)
-    variance = jnp.mean(centred**2, axis=-1, keepdims=True)
-    return centred * jax.lax.rsqrt(variance + 1e-5) * scale + offset
+def _normal(pre: Array, bias: Array) -> tuple[Array, Array]:
+    raised = pre.astype(jnp.float32) + bias
+    centred = raised - jnp.mean(raised, axis=-1, keepdims=True)
+    rate = jax.lax.rsqrt(jnp.mean(centred**2, axis=-1, keepdims=True) + kernels.EPSILON)
+    return centred * rate, rate
+
+
+@jax.custom_vjp
+def norm_mish(pre: Array, vectors: Array) -> Array:
+    """Mish(LayerNorm(pre + bias)) of each member's rows: [N, E, W] -> [E, N, W].
+
+    vectors [E, 3, W] are bias, scale and offset. The gradient starts again from `pre`, and keeps nothing else.
+    """
+
+    def plain(pre: Array, vectors: Array) -> Array:
+        bias, scale, offset = jnp.moveaxis(vectors, 1, 0)
+        return jnp.moveaxis(mish(_normal(pre, bias)[0] * scale + offset).astype(pre.dtype), 1, 0)
+
+    return _on_gpu(pre, kernels.norm_mish, plain)(pre, vectors)
+
+
+def _norm_mish_backward(kept: tuple[Array, Array], change: Array) -> tuple[Array, Array]:
+    def plain(pre: Array, vectors: Array, change: Array) -> tuple[Array, Array]:
+        bias, scale, offset = jnp.moveaxis(vectors, 1, 0)
+        normal, rate = _normal(pre, bias)
+        x = normal * scale + offset
+        e = jnp.exp(jnp.minimum(x, 20.0))
+        part = 1.0 / (e * (e + 2.0) + 2.0)
+        # d mish / dx = tanh(softplus) + x (1 - tanh^2) sigmoid, with e = exp(x) throughout
+        slope = 1.0 - part * (2.0 - 4.0 * x * e * (e + 1.0) * part)
+        change = jnp.moveaxis(change, 0, 1).astype(jnp.float32) * slope
+        back = change * scale
+        level = jnp.mean(back, axis=-1, keepdims=True)
+        tilt = jnp.mean(back * normal, axis=-1, keepdims=True)
+        back = rate * (back - level - normal * tilt)
+        sums = [jnp.sum(rows, axis=0) for rows in (back, change * normal, change)]
+        return back.astype(pre.dtype), jnp.stack(sums, axis=1)
+
+    return _on_gpu(kept[0], kernels.norm_mish_gradient, plain)(*kept, change)
+
+
+norm_mish.defvjp(lambda *arguments: (norm_mish(*arguments), arguments), _norm_mish_backward)
+
+
+def _on_gpu(pre: Array, fused: Callable[..., T], plain: Callable[..., T]) -> Callable[..., T]:
+    """The fused version where the layer fits it and the program is compiled for a GPU; the plain one elsewhere."""
+    if pre.dtype != jnp.bfloat16 or not kernels.fits(pre.shape[-1]):
+        return plain
+    return lambda *arguments: jax.lax.platform_dependent(*arguments, cuda=fused, default=plain)
+
+
+def as_factor(x: Array, dtype: jnp.dtype) -> Array:
+    """Rows [..., I] as a factor of a product with `as_weight`.
+
+    A narrow float32 input next to bfloat16 weights is an observation or an action, whose digits matter: it enters as a
+    leading and a remaining part, which the product adds up again.
+    """
+    if dtype == jnp.float32:
+        return x
+    if x.shape[-1] > NARROW or x.dtype == dtype:
+        return _aligned(x.astype(dtype), -1)
+    leading = jax.lax.reduce_precision(x, exponent_bits=8, mantissa_bits=7)
+    return _aligned(jnp.concatenate([leading, x - leading], axis=-1).astype(dtype), -1)
+
+
+def as_weight(weight: Array) -> Array:
+    """A weight [I, W] as a factor of a product with `as_factor` of a float32 input."""
+    if weight.dtype == jnp.float32:
+        return weight
+    return _aligned(weight if weight.shape[0] > NARROW else jnp.concatenate([weight, weight]), 0)
+
+
+def _aligned(x: Array, axis: int) -> Array:
+    """Zeros behind x, up to a multiple of what a GPU multiplies well."""
+    widths = [(0, 0)] * x.ndim
+    widths[axis] = (0, -x.shape[axis] % ALIGNED)
+    return jnp.pad(x, widths)
+
+
+def product(x: Array, weight: Array) -> Array:
+    """[N, I] @ [I, W] in the weight's type."""
+    return x @ weight if x.dtype == weight.dtype else as_factor(x, weight.dtype) @ as_weight(weight)
+
+
+@jax.custom_vjp
+def _last_product(x: Array, weight: Array) -> Array:
+    """A bfloat16 product that keeps the digits of its float32 accumulator; its gradients are bfloat16 products."""
+    return jnp.matmul(x, weight, preferred_element_type=jnp.float32)
+
+
+def _last_product_backward(kept: tuple[Array, Array], change: Array) -> tuple[Array, Array]:
+    x, weight = kept
+    change = change.astype(x.dtype)
+    return change @ weight.T, x.T @ change
+
+
+_last_product.defvjp(lambda x, weight: (_last_product(x, weight), (x, weight)), _last_product_backward)
+
+
+def last_product(x: Array, weight: Array) -> Array:
+    """[N, W] @ [W, O] -> float32, whatever the type of the factors."""
+    if weight.dtype == jnp.float32:
+        return x @ weight
+    return _last_product(x, _aligned(weight, 1))[:, : weight.shape[1]]
 
 
 class MLP(eqx.Module):
@@ -53,9 +191,21 @@ class MLP(eqx.Module):
         self.offsets = [jnp.zeros(out) for out in sizes[1:-1]]
 
     def __call__(self, x: Array) -> Array:
-        for weight, bias, scale, offset in zip(self.weights, self.biases, self.scales, self.offsets, strict=False):
-            x = mish(_layer_norm(x @ weight + bias, scale, offset))
-        return x @ self.weights[-1] + self.biases[-1]
+        one = jax.tree.map(lambda parameter: parameter[None], self)
+        return apply_members(one, x)[0]
+
+    def vectors(self, layer: int) -> Array:
+        """Bias, scale and offset of a hidden layer of an ensemble: [E, 3, W]."""
+        return jnp.stack([self.biases[layer], self.scales[layer], self.offsets[layer]], axis=-2)
+
+
+def weights_as(networks: T, dtype: jnp.dtype) -> T:
+    """The same networks with their weights in another type. What lies between the products keeps its digits."""
+
+    def one(network: MLP) -> MLP:
+        return eqx.tree_at(lambda n: n.weights, network, [w.astype(dtype) for w in network.weights])
+
+    return jax.tree.map(one, networks, is_leaf=lambda x: isinstance(x, MLP))
 
 
 def ensemble(members: int, make: Callable[[Array], MLP], key: Array) -> MLP:
@@ -64,10 +214,35 @@ def ensemble(members: int, make: Callable[[Array], MLP], key: Array) -> MLP:
 
 
 def apply_members(members: MLP, x: Array) -> Array:
-    """Every member on the same input: [..., in] -> [E, ..., out]."""
-    return jax.vmap(lambda member: member(x))(members)
+    """Every member on the same input: [..., in] -> [E, ..., out]. One product for all first layers."""
+    first = members.weights[0]
+    count, _, width = first.shape
+    flat = jnp.moveaxis(first, 0, 1).reshape(-1, count * width)
+    pre = product(x.reshape(-1, x.shape[-1]), flat).reshape(-1, count, width)
+    return _rest(members, norm_mish(pre, members.vectors(0))).reshape(count, *x.shape[:-1], -1)
 
 
 def apply_own(members: MLP, x: Array) -> Array:
     """Each member on an input of its own: [E, ..., in] -> [E, ..., out]."""
-    return jax.vmap(lambda member, own: member(own))(members, x)
+    rows = x.reshape(len(x), -1, x.shape[-1])
+    pre = jax.vmap(product)(rows, members.weights[0])
+    return _rest(members, _norm_mish_own(pre, members.vectors(0))).reshape(*x.shape[:-1], -1)
+
+
+def _rest(members: MLP, hidden: Array) -> Array:
+    """What follows the first hidden layer, of which each member has rows of its own: [E, N, W] -> [E, N, out]."""
+    others = range(1, len(members.scales))
+    hidden = hidden_layers(members.weights[1:-1], [members.vectors(i) for i in others], hidden)
+    return jax.vmap(last_product)(hidden, members.weights[-1]) + members.biases[-1][:, None]
+
+
+def hidden_layers(weights: Sequence[Array], vectors: Sequence[Array], hidden: Array) -> Array:
+    """Further hidden layers, each one batched product: weights [E, W, W], vectors [E, 3, W], [E, N, W] -> [E, N, W]."""
+    for weight, own in zip(weights, vectors, strict=True):
+        hidden = _norm_mish_own(hidden @ weight, own)
+    return hidden
+
+
+def _norm_mish_own(pre: Array, vectors: Array) -> Array:
+    """`norm_mish` of rows that lie member by member: [E, N, W] -> [E, N, W]."""
+    return jax.vmap(lambda rows, own: norm_mish(rows[:, None], own[None])[0])(pre, vectors)

@@ -19,12 +19,15 @@ from ubp2.models.normalizer import Normalizer
 
 __all__ = [
     "WorldModel",
+    "advance",
     "encode",
     "init",
     "next_members",
     "next_own",
     "policy",
     "policy_from_noise",
+    "read_policy",
+    "read_reward",
     "reward",
     "rollout",
     "value",
@@ -87,19 +90,20 @@ def encode(model: WorldModel, stats: Normalizer, obs: Array) -> Array:
     return normal if model.encoder is None else simnorm(model.encoder(normal))
 
 
-def _advance(model: WorldModel, z: Array, output: Array) -> Array:
+def advance(model: WorldModel, z: Array | float, output: Array) -> Array:
+    """The next model state, from the outputs of dynamics networks."""
     return z + output if model.encoder is None else simnorm(output)
 
 
 def next_members(model: WorldModel, z: Array, action: Array) -> Array:
     """What every dynamics member makes of the same state: [..., Z], [..., A] -> [E, ..., Z]."""
-    return _advance(model, z[None], apply_members(model.dynamics, jnp.concatenate([z, action], -1)))
+    return advance(model, z[None], apply_members(model.dynamics, jnp.concatenate([z, action], -1)))
 
 
 def next_own(model: WorldModel, z: Array, action: Array) -> Array:
     """Each member steps a state of its own: [E, ..., Z], [..., A] -> [E, ..., Z]."""
     own_action = jnp.broadcast_to(action, (z.shape[0], *action.shape))
-    return _advance(model, z, apply_own(model.dynamics, jnp.concatenate([z, own_action], -1)))
+    return advance(model, z, apply_own(model.dynamics, jnp.concatenate([z, own_action], -1)))
 
 
 def rollout(model: WorldModel, z: Array, actions: Array) -> Array:
@@ -117,7 +121,11 @@ def rollout(model: WorldModel, z: Array, actions: Array) -> Array:
 
 def reward(config: ModelConfig, model: WorldModel, z: Array, action: Array) -> tuple[Array, Array]:
     """Mean and log standard deviation of every reward member: [..., Z], [..., A] -> [E, ...] twice."""
-    output = apply_members(model.reward, jnp.concatenate([z, action], -1))
+    return read_reward(config, apply_members(model.reward, jnp.concatenate([z, action], -1)))
+
+
+def read_reward(config: ModelConfig, output: Array) -> tuple[Array, Array]:
+    """Mean and log standard deviation from the outputs of reward networks [..., 2]."""
     mean = jnp.tanh(output[..., 0]) if config.reward_head == "tanh" else output[..., 0]
     low, high = config.reward_log_std
     start = min(max((INITIAL_LOG_STD - low) / (high - low), 0.01), 0.99)
@@ -147,7 +155,13 @@ def policy_from_noise(
     config: ModelConfig, network: MLP, z: Array, noise: Array, scale: Array | float = 1.0
 ) -> tuple[Array, Array]:
     """`policy` for a given draw of standard normal noise [..., A]."""
-    mean, raw = jnp.split(network(z), 2, axis=-1)
+    return read_policy(config, network(z), noise, scale)
+
+
+def read_policy(config: ModelConfig, output: Array, noise: Array, scale: Array | float = 1.0) -> tuple[Array, Array]:
+    """Action and log density from the outputs of the policy network [..., 2 A] and standard normal noise [..., A]."""
+    actions = noise.shape[-1]
+    mean, raw = output[..., :actions], output[..., actions : 2 * actions]
     low, high = config.policy_log_std
     log_std = low + 0.5 * (high - low) * (jnp.tanh(raw) + 1)
     before = mean + scale * jnp.exp(log_std) * noise

@@ -7,39 +7,48 @@ import jax.numpy as jnp
 from jax import Array
 
 from ubp2.configs import Config, given
-from ubp2.models import world_model
-from ubp2.models.networks import MLP
+from ubp2.models import imagination
+from ubp2.models.imagination import Imagination
+from ubp2.models.networks import compute_type
 from ubp2.models.world_model import WorldModel
 from ubp2.types import Scores
-from ubp2.uncertainty import disagreement, jensen_renyi, spread
+from ubp2.uncertainty import jensen_renyi, spread
 
-__all__ = ["optimistic_return", "total"]
+__all__ = ["optimistic_return", "total", "unrolled"]
 
 
-def optimistic_return(config: Config, model: WorldModel, policy: MLP, z: Array, actions: Array, key: Array) -> Scores:
+def optimistic_return(
+    config: Config, model: WorldModel, ready: Imagination, z: Array, actions: Array, noise: Array
+) -> Scores:
     """Score sequences [N, H, A] from one state [Z]: roll out the mean dynamics, sum means and uncertainties.
 
-    The terminal action comes from the policy: a_H ~ pi(s_H).
+    The terminal action comes from the policy, a_H ~ pi(s_H), with one draw of noise [A] for all sequences: with a draw
+    each, the search would prefer the lucky ones.
     """
     count, horizon, _ = actions.shape
     discount = given(config.training.discount)
 
     def step(state: Array, action: Array) -> tuple[Array, tuple[Array, Array, Array]]:
-        mean, log_std = world_model.reward(config.model, model, state, action)  # [E, N]
-        following = world_model.next_members(model, state, action)  # [E, N, Z]
-        terms = (jnp.mean(mean, axis=0), jensen_renyi(mean, log_std), disagreement(following))
-        return jnp.mean(following, axis=0), terms
+        imagined = imagination.step(config.model, model, ready, state, action)
+        return imagined.z, (imagined.reward, imagined.log_std, imagined.disagreement)
 
-    start = jnp.broadcast_to(z, (count, *z.shape))
-    last, terms = jax.lax.scan(step, start, jnp.moveaxis(actions, 1, 0))
-    weights = discount ** jnp.arange(horizon, dtype=jnp.float32)
-    reward, reward_bonus, dynamics_bonus = (weights @ term for term in terms)  # [H] @ [H, N]
-    # One draw of noise for all sequences: with a draw each, the search would prefer the lucky ones.
-    noise = jnp.broadcast_to(jax.random.normal(key, actions.shape[-1:]), (count, actions.shape[-1]))
-    final_action, _ = world_model.policy_from_noise(config.model, policy, last, noise)
-    values = world_model.value(config.model, model.value, last, final_action)  # [E, N]
+    begin = jnp.broadcast_to(z, (count, *z.shape))
+    last, (mean, log_std, disagreements) = jax.lax.scan(
+        step, begin, jnp.moveaxis(actions, 1, 0), unroll=unrolled(config)
+    )
+    weights = (discount ** jnp.arange(horizon, dtype=jnp.float32))[:, None]
+    mean, log_std = jnp.moveaxis(mean, 0, 1), jnp.moveaxis(log_std, 0, 1)  # [E, H, N]
+    terms = (jnp.mean(mean, axis=0), jensen_renyi(mean, log_std), disagreements)  # [H, N] each
+    reward, reward_bonus, dynamics_bonus = (jnp.sum(weights * term, axis=0) for term in terms)
+    final_action = imagination.act(config.model, ready, last, jnp.broadcast_to(noise, (count, len(noise))))
+    values = imagination.value(config.model, ready, last, final_action)  # [E, N]
     tail = discount**horizon
     return Scores(reward, reward_bonus, dynamics_bonus, tail * jnp.mean(values, axis=0), tail * spread(values))
+
+
+def unrolled(config: Config) -> bool:
+    """Whether to write rollouts out step by step: on a GPU the bookkeeping of a loop costs as much as a small step."""
+    return compute_type(config.model) != jnp.float32
 
 
 def total(scores: Scores, coefficients: Array) -> Array:

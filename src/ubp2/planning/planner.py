@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from ubp2.configs import Config
-from ubp2.models import world_model
-from ubp2.models.networks import MLP
+from ubp2.models import imagination
+from ubp2.models.imagination import Imagination
+from ubp2.models.networks import MLP, compute_type
 from ubp2.models.world_model import WorldModel
 from ubp2.planning import objective, optimizers
 from ubp2.types import Scores
@@ -34,16 +35,19 @@ class Decision(NamedTuple):
     broken: Array  # [] scores that were not finite
 
 
-def policy_sequences(config: Config, model: WorldModel, policy: MLP, z: Array, key: Array) -> Array:
+def policy_sequences(config: Config, model: WorldModel, ready: Imagination, z: Array, key: Array) -> Array:
     """Roll the policy out in the mean dynamics from one state [Z] -> [P, H, A]."""
+    count, horizon = config.planner.policy_samples, config.planner.horizon
+    actions = model.dynamics.weights[0].shape[-2] - len(z)
 
-    def step(state: Array, key: Array) -> tuple[Array, Array]:
-        action, _ = world_model.policy(config.model, policy, state, key)
-        return jnp.mean(world_model.next_members(model, state, action), axis=0), action
+    def step(state: Array, noise: Array) -> tuple[Array, Array]:
+        action = imagination.act(config.model, ready, state, noise)
+        return imagination.step(config.model, model, ready, state, action).z, action
 
-    start = jnp.broadcast_to(z, (config.planner.policy_samples, *z.shape))
-    _, actions = jax.lax.scan(step, start, jax.random.split(key, config.planner.horizon))
-    return jnp.moveaxis(actions, 0, 1)
+    begin = jnp.broadcast_to(z, (count, *z.shape))
+    noise = jax.random.normal(key, (horizon, count, actions))
+    _, sequences = jax.lax.scan(step, begin, noise, unroll=objective.unrolled(config))
+    return jnp.moveaxis(sequences, 0, 1)
 
 
 def plan(
@@ -51,24 +55,22 @@ def plan(
 ) -> Decision:
     """Choose an action for one state [Z]; `previous` [H, A] is the last plan's mean, shifted by one decision."""
     k_policy, k_value, k_search, k_pick, k_noise = jax.random.split(key, 5)
-    proposals = policy_sequences(config, model, policy, z, k_policy)
+    ready = imagination.prepare(model, policy, compute_type(config.model))
+    proposals = policy_sequences(config, model, ready, z, k_policy)
+    noise = jax.random.normal(k_value, previous.shape[-1:])
 
-    def terms(actions: Array) -> Scores:
-        return objective.optimistic_return(config, model, policy, z, actions, k_value)
+    def score(actions: Array) -> tuple[Array, Scores]:
+        terms = objective.optimistic_return(config, model, ready, z, actions, noise)
+        return objective.total(terms, steering.coefficients), terms
 
-    result = optimizers.optimize(
-        config.planner,
-        lambda actions: objective.total(terms(actions), steering.coefficients),
-        previous,
-        proposals,
-        k_search,
-    )
+    result = optimizers.optimize(config.planner, score, previous, proposals, k_search)
     drawn = jax.random.categorical(k_pick, jnp.log(result.weights))
-    chosen = result.elites[jnp.where(steering.explore > 0, drawn, 0)]
-    noise = steering.explore * result.std[0] * jax.random.normal(k_noise, chosen[0].shape)
+    chosen = jnp.where(steering.explore > 0, drawn, result.best)
+    action = result.actions[chosen, 0]
+    noise = steering.explore * result.std[0] * jax.random.normal(k_noise, action.shape)
     return Decision(
-        action=jnp.clip(chosen[0] + noise, -1.0, 1.0),
+        action=jnp.clip(action + noise, -1.0, 1.0),
         following=jnp.concatenate([result.mean[1:], jnp.zeros_like(result.mean[:1])]),
-        scores=jax.tree.map(lambda term: term[0], terms(chosen[None])),
+        scores=jax.tree.map(lambda term: term[chosen], result.details),
         broken=result.broken,
     )
