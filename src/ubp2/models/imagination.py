@@ -7,6 +7,7 @@ and taking the layers apart again would cost more than is won.)
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import NamedTuple
 
 import jax
@@ -96,7 +97,7 @@ def step(config: ModelConfig, model: WorldModel, ready: Imagination, z: Array, a
     change, reward = outputs if len(outputs) == 2 else (outputs[0][:members, :, :size], outputs[0][members:])
     # A sum of arrays, not a reduction over an axis: on a GPU it joins the operations around it.
     following = world_model.advance(model, 0.0, change)
-    mean = sum(following[i] for i in range(members)) / members
+    mean = reduce(jnp.add, [following[i] for i in range(members)]) / members
     z = mean if model.encoder is not None else z + mean
     return Imagined(z, disagreement(following), *world_model.read_reward(config, reward))
 
