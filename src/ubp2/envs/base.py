@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -61,12 +62,18 @@ class VectorEnv(Protocol):
 
     `send` and `receive` are the two halves of a step, so that the device can work while the CPU simulates.
     There is no automatic reset: the caller resets the environments it wants, by index, with a seed each.
+    `send_resets` and `receive_resets` are the halves of a reset: several environments reset at the same time, and the
+    caller does something else meanwhile.
     """
 
     spec: EnvSpec
     size: int
 
     def reset(self, index: int, seed: int) -> np.ndarray: ...  # [D]
+
+    def send_resets(self, seeds: Mapping[int, int]) -> None: ...  # index -> seed
+
+    def receive_resets(self) -> dict[int, np.ndarray]: ...  # index -> [D]
 
     def send(self, actions: np.ndarray) -> None: ...  # [W, A]
 
