@@ -6,6 +6,7 @@ with a zero action, so the observation after slot i is slot i + 1 whenever both 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import jax
@@ -37,11 +38,13 @@ def init(capacity: int, obs_dim: int, action_dim: int) -> Replay:
     return Replay(frames, jnp.zeros((), jnp.int32))
 
 
-def add(replay: Replay, frame: Frame) -> Replay:
-    """Write one frame over the oldest."""
-    slot = replay.total % replay.frames.episode.shape[0]
-    frames = jax.tree.map(lambda ring, x: ring.at[slot].set(x), replay.frames, frame)
-    return Replay(frames, replay.total + 1)
+def add(replay: Replay, frame: Frame, when: Array | bool = True) -> Replay:
+    """Write one frame over the oldest; where not `when`, leave everything as it is."""
+    capacity = replay.frames.episode.shape[0]
+    # A slot out of bounds is dropped. Selecting between two rings instead would copy them.
+    slot = jnp.where(when, replay.total % capacity, capacity)
+    frames = jax.tree.map(lambda ring, x: ring.at[slot].set(x, mode="drop"), replay.frames, frame)
+    return Replay(frames, replay.total + jnp.asarray(when, jnp.int32))
 
 
 def _slots(replay: Replay, age: Array) -> Array:
@@ -84,8 +87,11 @@ def sample_segments(replay: Replay, key: Array, count: int, length: int) -> tupl
     return segments, places[-1]
 
 
-def load(replay: Replay, episodes: list[Episode]) -> Replay:
-    """The replay that adding these episodes frame by frame to an empty one gives (used when a run is resumed)."""
+def load(replay: Replay, episodes: Iterable[Episode]) -> Replay:
+    """The replay that adding these episodes frame by frame to an empty one gives (used when a run is resumed).
+
+    They may come from the disk one at a time. One without its last observation is an episode in progress.
+    """
     ring = jax.tree.map(np.array, replay.frames)
     capacity, total = ring.episode.shape[0], int(replay.total)
     for episode in episodes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -75,9 +75,9 @@ class VectorEnv(Protocol):
 
     def receive_resets(self) -> dict[int, np.ndarray]: ...  # index -> [D]
 
-    def send(self, actions: np.ndarray) -> None: ...  # [W, A]
+    def send(self, actions: np.ndarray, which: Sequence[int] | None = None) -> None: ...  # [W, A]; None: all step
 
-    def receive(self) -> Step: ...
+    def receive(self) -> Step: ...  # rows of environments that did not step mean nothing
 
     def render(self, index: int) -> np.ndarray: ...
 

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.machinery import PathFinder
 from typing import IO
 
@@ -72,6 +72,7 @@ class Inline:
         build = make if isinstance(env, str) else adapt
         self._envs: list[Env] = [build(env, options) for _ in range(size)]  # type: ignore[arg-type]
         self._actions: np.ndarray | None = None
+        self._stepping: Sequence[int] = ()
         self._resets: dict[int, int] = {}
         self.size = size
         self.spec = self._envs[0].spec
@@ -86,16 +87,19 @@ class Inline:
         seeds, self._resets = self._resets, {}
         return {index: self.reset(index, seed) for index, seed in seeds.items()}
 
-    def send(self, actions: np.ndarray) -> None:
+    def send(self, actions: np.ndarray, which: Sequence[int] | None = None) -> None:
         self._actions = _check_actions(actions, self.size, self.spec)
+        self._stepping = range(self.size) if which is None else which
 
     def receive(self) -> Step:
         if self._actions is None:
             raise RuntimeError("receive() without send()")
         actions, self._actions = self._actions, None
-        outcomes = [env.step(action) for env, action in zip(self._envs, actions, strict=True)]
-        obs, reward, *flags = zip(*outcomes, strict=True)
-        return Step(np.stack(obs), np.array(reward, np.float64), *(np.array(flag, bool) for flag in flags))
+        obs, reward = np.zeros((self.size, self.spec.obs_dim), np.float32), np.zeros(self.size)
+        flags = np.zeros((self.size, 3), bool)
+        for i in self._stepping:
+            obs[i], reward[i], *flags[i] = self._envs[i].step(actions[i])
+        return Step(obs, reward, flags[:, 0], flags[:, 1], flags[:, 2])
 
     def render(self, index: int) -> np.ndarray:
         return self._envs[index].render()
@@ -110,7 +114,7 @@ class Workers:
 
     def __init__(self, order: bytes, size: int) -> None:
         self.size = size
-        self._waiting = False  # between send and receive
+        self._stepping: Sequence[int] = ()  # between send and receive
         self._resetting: list[int] = []  # between send_resets and receive_resets
         self._workers: list[_Worker] = []
         # Open until `close`: a file without a name, which the system frees even if this process is killed.
@@ -142,18 +146,18 @@ class Workers:
         self._wait(indices)
         return {index: self._slots.obs[index].copy() for index in indices}
 
-    def send(self, actions: np.ndarray) -> None:
+    def send(self, actions: np.ndarray, which: Sequence[int] | None = None) -> None:
         self._require_idle("send")
         self._slots.action[:] = _check_actions(actions, self.size, self.spec)
-        for worker in self._workers:
-            worker.send(STEP)
-        self._waiting = True
+        self._stepping = range(self.size) if which is None else which
+        for index in self._stepping:
+            self._workers[index].send(STEP)
 
     def receive(self) -> Step:
-        if not self._waiting:
+        if not self._stepping:
             raise RuntimeError("receive() without send()")
-        self._waiting = False
-        self._wait(range(self.size))
+        stepping, self._stepping = self._stepping, ()
+        self._wait(stepping)
         flags = self._slots.flags.copy()
         return Step(self._slots.obs.copy(), self._slots.reward.copy(), flags[:, 0], flags[:, 1], flags[:, 2])
 
@@ -174,13 +178,13 @@ class Workers:
 
     def close(self) -> None:
         """End the workers; may be called again."""
-        self._waiting, self._resetting = False, []
+        self._stepping, self._resetting = (), []
         self._close()
 
     def _require_idle(self, what: str) -> None:
         if not self._close.alive:
             raise RuntimeError(f"{what}() after close()")
-        if self._waiting or self._resetting:
+        if self._stepping or self._resetting:
             raise RuntimeError(f"{what}() between send() and receive()")
 
 
