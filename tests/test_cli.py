@@ -49,9 +49,12 @@ class Api(types.ModuleType):
         self.calls.append(("resume", run, options))
         return self._answer(options["config"])
 
-    def evaluate(self, run: Path, **options: Any) -> dict[str, float]:
+    def evaluate_members(self, run: Path, **options: Any) -> dict[str, dict[str, float]]:
         self.calls.append(("evaluate", run, options))
-        return {"success_any": 0.5, "return": float("nan")}
+        return {"run": {"success_any": 0.5, "return": float("nan")}}
+
+    def mean_scores(self, rows: list[dict[str, float]]) -> dict[str, float]:
+        return rows[0]
 
     def _answer(self, config: Config) -> Result:
         os.write(1, b"a C library says hello\n")
@@ -156,7 +159,7 @@ def test_train_composes_preset_file_and_flags(api: Api, tmp_path: Path) -> None:
     line = f"train --preset paper --config {file} --seed 4 --optimism.no-value --out {tmp_path / 'out'} --quiet"
     assert main(line.split()) == 0
     ((name, config, options),) = api.calls
-    assert (name, options) == ("train", {"out": tmp_path / "out", "progress": False})
+    assert (name, options) == ("train", {"seeds": 1, "out": tmp_path / "out", "progress": False})
     assert (config.env, config.preferences.per_session) == ("metaworld/hammer", 50)
     assert (config.steps, config.planner.samples, config.seed) == (600_000, 100, 4)
     assert (config.optimism.value, config.optimism.reward) == (False, True)
