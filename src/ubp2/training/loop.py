@@ -107,8 +107,11 @@ def _begin(crew: Crew, programs: Programs) -> State:
     """Fresh state, or that of the newest checkpoint that all members have."""
     folders = [member.run.checkpoints for member in crew.members]
     saved = checkpoint.load_common(folders)
-    if any([checkpoint.drop_after(folder, saved[0].decision if saved else 0) for folder in folders]):
-        crew.progress.note("a kill came while the seeds were saved; all go on from the newest decision that each has")
+    start = saved[0].decision if saved else 0
+    if any([checkpoint.drop_after(folder, start) for folder in folders]):
+        crew.progress.note(
+            f"a kill came while the seeds were saved; all go on from decision {start}, the newest that each has"
+        )
     if saved is None:
         for member in crew.members:
             member.archive.truncate(0)
