@@ -16,7 +16,7 @@ from jax import Array
 
 from ubp2.types import Batch, Episode, Frame, Segments
 
-__all__ = ["Replay", "add", "init", "load", "sample", "sample_segments"]
+__all__ = ["Replay", "add", "extend", "init", "load", "sample", "sample_segments"]
 
 
 class Replay(NamedTuple):
@@ -38,13 +38,21 @@ def init(capacity: int, obs_dim: int, action_dim: int) -> Replay:
     return Replay(frames, jnp.zeros((), jnp.int32))
 
 
-def add(replay: Replay, frame: Frame, when: Array | bool = True) -> Replay:
-    """Write one frame over the oldest; where not `when`, leave everything as it is."""
-    capacity = replay.frames.episode.shape[0]
-    # A slot out of bounds is dropped. Selecting between two rings instead would copy them.
-    slot = jnp.where(when, replay.total % capacity, capacity)
-    frames = jax.tree.map(lambda ring, x: ring.at[slot].set(x, mode="drop"), replay.frames, frame)
-    return Replay(frames, replay.total + jnp.asarray(when, jnp.int32))
+def add(replay: Replay, frame: Frame) -> Replay:
+    """Write one frame over the oldest."""
+    return extend(replay, jax.tree.map(lambda x: jnp.asarray(x)[None], frame), jnp.ones((), jnp.int32))
+
+
+def extend(replay: Replay, frames: Frame, count: Array) -> Replay:
+    """Write the first `count` of these frames [N, ...] over the oldest.
+
+    All in one scatter, which drops what lies out of bounds: XLA copies a ring that is written to twice in a program, or
+    that is selected from two.
+    """
+    capacity, number = replay.frames.episode.shape[0], jnp.arange(frames.episode.shape[0])
+    slot = jnp.where(number < count, (replay.total + number) % capacity, capacity)
+    rings = jax.tree.map(lambda ring, x: ring.at[slot].set(x, mode="drop"), replay.frames, frames)
+    return Replay(rings, replay.total + count)
 
 
 def _slots(replay: Replay, age: Array) -> Array:

@@ -100,7 +100,8 @@ def _record(agent: Agent, state: Any, memory: Memory, frame: Frame, last: Array,
     if rewards is not None:
         rewards = ceiling.add(rewards, memory.replay.total % rewards.reward.shape[0], true_reward)
     closing = Frame(last, jnp.zeros_like(frame.action), jnp.zeros_like(frame.terminated), frame.episode, frame.step + 1)
-    replay = replay_.add(replay_.add(memory.replay, frame), closing, when=ended)
+    frames = jax.tree.map(lambda *parts: jnp.stack(parts), frame, closing)
+    replay = replay_.extend(memory.replay, frames, 1 + ended.astype(jnp.int32))
     state = agent.observe(state, frame.obs)
     # What an observation leaves as it is (all but its statistics) is the same object, and needs no selection.
     state = jax.tree.map(
