@@ -7,6 +7,7 @@ few threads compile side by side while the loop goes on; a program that is calle
 from __future__ import annotations
 
 import atexit
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -18,7 +19,7 @@ import jax
 
 __all__ = ["Program", "busy"]
 
-THREADS = 3
+THREADS = min(4, max(2, (os.cpu_count() or 2) // 2))  # XLA uses several cores itself
 EXIT_SECONDS = 60.0  # how long an interpreter that ends waits for the compilations under way
 POLL_SECONDS = 0.1
 

@@ -72,6 +72,7 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
         action = _act(crew, programs, state)
         envs.send(action)
         watch.decided(planned=_phase(crew, counters) == "planning")
+        state.device.wake(programs)
         _learn(crew, programs, state.device, t)  # the device works while the environments step
         step = envs.receive()
         ended = step.terminated | step.truncated
@@ -116,8 +117,7 @@ def _begin(crew: Crew, programs: Programs) -> State:
         for member in crew.members:
             member.archive.truncate(0)
             member.metrics.truncate(0)
-        agent, memory, carry = programs.init()
-        state = State(Counters.start(crew.size), Device(agent, memory, carry), Ongoing.empty(crew.size, crew.envs.spec))
+        state = State(Counters.start(crew.size), Device(), Ongoing.empty(crew.size, crew.envs.spec))
         first = {i: episode_seed(member.seed, 0) for i, member in enumerate(crew.members)}
         crew.envs.send_resets(first)
         for i, obs in crew.envs.receive_resets().items():
@@ -163,6 +163,7 @@ def _act(crew: Crew, programs: Programs, state: State) -> np.ndarray:
         size = crew.envs.spec.action_dim
         draws = [np.random.default_rng([member.seed, 2, t]).uniform(-1.0, 1.0, size) for member in crew.members]
         return np.array(draws, np.float32)
+    device.wake(programs)
     planning = _planning(crew, state.counters)
     first = (ongoing.length == 0)[:, None]
     now = (ongoing.now()[:, None], first, np.float32(1.0), np.int32(STREAMS["act"]), np.int32(t))

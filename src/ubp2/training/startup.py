@@ -30,6 +30,7 @@ def empty_rows(config: Config, spec: EnvSpec) -> Preferences:
 def prepare(programs: Programs, config: Config, spec: EnvSpec, seeds: int) -> None:
     """Have everything that this run will call compiled in the background, in the order in which it will be needed."""
     state, memory, carry = programs.init.outputs()
+    programs.init.prepare()
     number, flag, real = (jax.ShapeDtypeStruct((), dtype) for dtype in (jnp.int32, jnp.bool_, jnp.float32))
 
     def of(*shape: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:

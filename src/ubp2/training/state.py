@@ -65,10 +65,18 @@ class Counters:
 class Device:
     """What learning changes, on the accelerator; every array has the seed axis [S]."""
 
-    agent: Any
-    memory: Memory
-    carry: jax.Array  # [S, 1, ...] warm start of the next plan
+    agent: Any = None  # None before `wake`
+    memory: Any = None  # Memory
+    carry: Any = None  # [S, 1, ...] warm start of the next plan
     metrics: dict[str, jax.Array] = field(default_factory=dict)  # [S] of the last update; empty before the first
+
+    def wake(self, programs: Programs) -> None:
+        """Make fresh parameters and empty memories, if there are none yet.
+
+        A random decision needs neither, and so the first one does not wait for the program that makes them.
+        """
+        if self.agent is None:
+            self.agent, self.memory, self.carry = programs.init()
 
 
 @dataclass
@@ -88,6 +96,7 @@ def episode_seed(run_seed: int, index: int) -> int:
 def save(crew: Crew, programs: Programs, state: State) -> None:
     """Write a checkpoint of every member: agent, counters and episode in progress. The rest is in two databases."""
     device, counters = state.device, state.counters
+    device.wake(programs)
     metrics = device.metrics or {k: np.zeros(v.shape, v.dtype) for k, v in programs.update.outputs()[1].items()}
     held = jax.device_get((device.agent, device.carry, metrics))
     spec = crew.envs.spec._asdict()  # so that the agent can be loaded without its environment
