@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,6 +28,7 @@ from ubp2.preference.teachers import make_teacher
 from ubp2.progress import Progress
 from ubp2.resolving import resolve
 from ubp2.runs import Metrics, Run, read_metrics
+from ubp2.system import seconds_since_start
 from ubp2.trained import (
     Controller,
     ControllerName,
@@ -52,6 +55,8 @@ __all__ = [
     "resume",
     "train",
 ]
+
+Waited = Callable[[], float]
 
 
 class RunResult(NamedTuple):
@@ -124,12 +129,13 @@ def train(
     """
     if seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}")
+    waited = _waiting()
     with contextlib.ExitStack() as stack:
         envs = stack.enter_context(environment(env or config.env, config, seeds))
         config = resolve(config, envs.spec.episode_decisions)
         folder, custom = Path(out) if out else None, env is not None
         runs = population.create(stack, folder, config, seeds, _device(), custom=custom)
-        results = _run(stack, runs, env, envs, progress)
+        results = _run(stack, runs, env, envs, progress, waited)
         return results[0] if seeds == 1 else PopulationResult(runs[0].folder.parent, results)
 
 
@@ -141,7 +147,7 @@ def resume(
     config: what the caller wants the run to be; it must be the saved one (of the first seed), except that `steps` may
     grow.
     """
-    folder = Path(run)
+    folder, waited = Path(run), _waiting()
     with contextlib.ExitStack() as stack:
         for member in population.members(folder):
             require_environment(Run.open(member), env)
@@ -151,7 +157,7 @@ def resume(
         if wanted != runs[0].config:
             for each in runs:
                 each.extend(dataclasses.replace(wanted, seed=each.config.seed))
-        results = _run(stack, runs, env, envs, progress)
+        results = _run(stack, runs, env, envs, progress, waited)
         return PopulationResult(folder, results) if population.is_population(folder) else results[0]
 
 
@@ -168,7 +174,7 @@ def _extend(saved: Config, wanted: Config | None) -> Config:
 
 
 def _run(
-    stack: contextlib.ExitStack, runs: list[Run], env: MakeEnv | None, envs: VectorEnv, progress: bool
+    stack: contextlib.ExitStack, runs: list[Run], env: MakeEnv | None, envs: VectorEnv, progress: bool, waited: Waited
 ) -> list[RunResult]:
     config = runs[0].config
 
@@ -190,6 +196,7 @@ def _run(
         teacher=make_teacher(config.preferences.teacher),
         progress=stack.enter_context(Progress(config.steps, quiet=not progress)),
         stopping=stack.enter_context(_signals()),
+        waited=waited,
         pool=stack.enter_context(ThreadPoolExecutor(min(len(runs), 16))),
     )
     agent = make_agent(config, envs.spec.obs_dim, envs.spec.action_dim)
@@ -205,6 +212,15 @@ def _run(
 def _last_evaluation(folder: Path) -> dict[str, float]:
     rows = [row for row in read_metrics(folder) if row["kind"] == "eval"]
     return {name: value for name, value in rows[-1].items() if name not in ("kind", "decision")} if rows else {}
+
+
+_RUNS = itertools.count()
+
+
+def _waiting() -> Waited:
+    """A clock of how long the user waits: since the process began for its first run, since this call for later ones."""
+    began = time.monotonic()
+    return seconds_since_start if next(_RUNS) == 0 else lambda: time.monotonic() - began
 
 
 def _device() -> str:

@@ -44,7 +44,8 @@ MakeEnv = Callable[[], Any]  # returns a gymnasium.Env
 def mean_scores(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Mean of each score over the rows that have it."""
     names = dict.fromkeys(name for row in rows for name in row)
-    return {name: float(np.mean([row[name] for row in rows if row.get(name) is not None])) for name in names}
+    found = {name: [row[name] for row in rows if row.get(name) is not None] for name in names}
+    return {name: float(np.mean(values)) if values else float("nan") for name, values in found.items()}
 
 
 def require_environment(run: Run, env: MakeEnv | None) -> None:

@@ -45,6 +45,7 @@ class Crew:
     teacher: Teacher
     progress: Progress
     stopping: Callable[[], bool]  # a signal asked for the end
+    waited: Callable[[], float]  # seconds since the user began to wait
     pool: ThreadPoolExecutor  # waits for the disk
 
     @property

@@ -66,7 +66,7 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
     state = _begin(crew, programs)
     counters, ongoing = state.counters, state.ongoing
     evaluations: list[dict[str, float]] = [{} for _ in crew.members]
-    watch, started, first = Stopwatch(crew.progress), time.monotonic(), counters.decision
+    watch, started, first = Stopwatch(crew.progress, crew.waited), time.monotonic(), counters.decision
     while counters.decision < config.steps and not crew.stopping() and _ready(crew, programs, counters):
         t = counters.decision
         action = _act(crew, programs, state)

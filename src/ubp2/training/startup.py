@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,7 +12,6 @@ import numpy as np
 from ubp2.configs import Config
 from ubp2.envs.base import EnvSpec
 from ubp2.progress import Progress
-from ubp2.system import seconds_since_start
 from ubp2.training.programs import TERMS, Acted, Programs
 from ubp2.types import Frame, Preferences
 
@@ -62,22 +62,22 @@ def prepare(programs: Programs, config: Config, spec: EnvSpec, seeds: int) -> No
 
 
 class Stopwatch:
-    """Seconds from the start of the process to the first decision and to the first plan; told once."""
+    """Seconds that the user has waited for the first decision and for the first plan; told once."""
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
+    def __init__(self, progress: Progress, waited: Callable[[], float]) -> None:
+        self._progress, self._waited = progress, waited
         self._measured: dict[str, float] = {}
         self._told: set[str] = set()
 
     def decided(self, planned: bool) -> None:
         """A decision was sent to the environments, by the planner or not."""
         if planned and "time/first_plan" not in self._measured:
-            self._measured.setdefault("time/first_decision", seconds_since_start())
-            self._measured["time/first_plan"] = seconds_since_start()
+            self._measured.setdefault("time/first_decision", self._waited())
+            self._measured["time/first_plan"] = self._waited()
             first, plan = self._measured["time/first_decision"], self._measured["time/first_plan"]
             self._progress.note(f"first decision after {first:.1f} s; first plan after {plan:.1f} s")
         elif not self._measured:
-            self._measured["time/first_decision"] = seconds_since_start()
+            self._measured["time/first_decision"] = self._waited()
 
     def untold(self) -> dict[str, float]:
         """What has been measured since the last call: a training row takes it along."""
