@@ -18,7 +18,11 @@ from tests.training.helpers import assert_same_run, environment, tiny
 from ubp2 import api
 from ubp2.configs import EnvironmentConfig
 from ubp2.envs.adapter import adapt
+from ubp2.envs.workers import make_vector
 from ubp2.errors import UserError
+from ubp2.evaluation.rollout import filmed
+from ubp2.trained import _load
+from ubp2.training.evaluate import controller as make_controller
 
 
 class Thermostat(gymnasium.Env):
@@ -80,8 +84,8 @@ def test_a_controller_acts_as_the_evaluation_does(run: Path, who: api.Controller
     assert scores["return"] == pytest.approx(saved_evaluation(run)[f"{who}/return"], rel=1e-12)
     # And action by action, against the adapter that evaluation steps through.
     env, rooms = _watched()
-    act = api.make_controller(*_trained(run), who, env)
-    api.filmed(act, env, [100_000], None)
+    act = make_controller(*_trained(run), who, 1)
+    filmed(act, env, [100_000], [None])
     np.testing.assert_allclose(rooms[0].seen, given, rtol=1e-6)
     assert np.std(given) > 0
 
@@ -94,11 +98,11 @@ def _watched() -> tuple[Any, list[Thermostat]]:
         return rooms[-1]
 
     options = EnvironmentConfig(in_process=True, episode_decisions=20)
-    return api.make_vector(make, options, 1), rooms
+    return make_vector(make, options, 1), rooms
 
 
 def _trained(run: Path) -> tuple[Any, Any, Any]:
-    trained = api._load(run)
+    trained = _load([run])
     return trained.agent, trained.programs, trained.state
 
 
@@ -171,7 +175,7 @@ def test_the_adapter_and_the_controller_scale_alike(run: Path) -> None:
     """At the corners of [-1, 1]: exactly the bounds, on both ways to the environment."""
     room = Thermostat()
     env = adapt(room, EnvironmentConfig())
-    spec = api._load(run).spec
+    spec = _load([run]).spec
     env.reset(0)
     env.step(np.array([1.0, -1.0], np.float32))
     np.testing.assert_array_equal(room.seen[-1], [spec.action_high[0], spec.action_low[1]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 import ubp2
 from ubp2.cli import main
 from ubp2.configs import Config
+from ubp2.population import create
 from ubp2.presets import preset
 from ubp2.resolving import resolve
 from ubp2.runs import Metrics, Run
@@ -33,6 +35,17 @@ class Result(NamedTuple):
     evaluation: dict[str, float]
 
 
+class Results(NamedTuple):
+    """What it answers for several seeds."""
+
+    folder: Path
+    runs: list[Result]
+    decisions: int
+    labels: int
+    finished: bool
+    evaluation: dict[str, float]
+
+
 class Api(types.ModuleType):
     """Stands for `ubp2.api`: remembers the calls, prints where it should not, and answers at once."""
 
@@ -41,17 +54,23 @@ class Api(types.ModuleType):
         self.calls: list[tuple[str, Any, dict[str, Any]]] = []
         self.finished = finished
 
-    def train(self, config: Config, **options: Any) -> Result:
+    def train(self, config: Config, **options: Any) -> Result | Results:
         self.calls.append(("train", config, options))
-        return self._answer(config)
+        if options["seeds"] == 1:
+            return self._answer(config)
+        runs = [self._answer(config)._replace(folder=Path(f"runs/a/s{i}")) for i in range(options["seeds"])]
+        return Results(Path("runs/a"), runs, config.steps, 40 * len(runs), self.finished, runs[0].evaluation)
 
     def resume(self, run: Path, **options: Any) -> Result:
         self.calls.append(("resume", run, options))
         return self._answer(options["config"])
 
-    def evaluate(self, run: Path, **options: Any) -> dict[str, float]:
+    def evaluate_members(self, run: Path, **options: Any) -> dict[str, dict[str, float]]:
         self.calls.append(("evaluate", run, options))
-        return {"success_any": 0.5, "return": float("nan")}
+        return {"run": {"success_any": 0.5, "return": float("nan")}}
+
+    def mean_scores(self, rows: list[dict[str, float]]) -> dict[str, float]:
+        return rows[0]
 
     def _answer(self, config: Config) -> Result:
         os.write(1, b"a C library says hello\n")
@@ -120,6 +139,9 @@ MISTAKES = {
     "train --resume nowhere --preset cpu": "--resume goes on with the configuration of the run; leave out --preset",
     "plot": "ubp2 plot needs at least one run folder: ubp2 plot RUN --out curve.png",
     "eval nowhere --episodes 0": "--episodes must be at least 1, got 0",
+    "train --seeds 0": "--seeds must be at least 1, got 0",
+    "train --seeds -3": "--seeds must be at least 1, got -3",
+    "train --resume nowhere --seeds 2": "--resume goes on with the seeds in the folder; leave out --seeds",
 }
 
 
@@ -156,7 +178,7 @@ def test_train_composes_preset_file_and_flags(api: Api, tmp_path: Path) -> None:
     line = f"train --preset paper --config {file} --seed 4 --optimism.no-value --out {tmp_path / 'out'} --quiet"
     assert main(line.split()) == 0
     ((name, config, options),) = api.calls
-    assert (name, options) == ("train", {"out": tmp_path / "out", "progress": False})
+    assert (name, options) == ("train", {"seeds": 1, "out": tmp_path / "out", "progress": False})
     assert (config.env, config.preferences.per_session) == ("metaworld/hammer", 50)
     assert (config.steps, config.planner.samples, config.seed) == (600_000, 100, 4)
     assert (config.optimism.value, config.optimism.reward) == (False, True)
@@ -191,6 +213,54 @@ def test_train_answers_text_and_pure_json(api: Api, capfd: pytest.CaptureFixture
         "evaluation": {"policy/success_any": 0.9},
     }
     assert "a C library says hello" in err
+
+
+def test_several_seeds_answer_text_and_json(api: Api, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--steps", "3000", "--seeds", "2"]) == 0
+    out = capfd.readouterr().out
+    assert out.endswith(
+        "finished: 2 seeds, 3000 decisions, 80 labels in all\nmean over the seeds\n"
+        "  policy/success_any  0.9\nrun folders: runs/a/s*\n"
+    )
+    assert main(["train", "--steps", "3000", "--seeds", "2", "--json"]) == 0
+    data = json.loads(capfd.readouterr().out)
+    assert (data["folder"], data["labels"]) == ("runs/a", 80)
+    assert [run["folder"] for run in data["runs"]] == ["runs/a/s0", "runs/a/s1"]
+    api.finished = False
+    assert main(["train", "--steps", "3000", "--seeds", "2"]) == 75
+    assert "stopped at decision 3000; go on with: ubp2 train --resume runs/a\n" in capfd.readouterr().out
+
+
+@pytest.fixture
+def population(tmp_path: Path) -> Path:
+    """The folder of two seeds with a few metric rows each."""
+    folder = tmp_path / "both"
+    with contextlib.ExitStack() as stack:
+        for run in create(stack, folder, resolve(preset("cpu", "toy/reach"), 50), 2):
+            with Metrics(run.folder, tensorboard=False) as metrics:
+                metrics.write("labels", 500, {"labels/used": 20})
+                metrics.write("eval", 2500, {"policy/success_any": 0.6})
+    return folder
+
+
+def test_commands_take_the_folder_of_several_seeds(
+    api: Api, population: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    members = [str(population / name) for name in ("s0", "s1")]
+    assert main(["plot", str(population), "--out", str(tmp_path / "curve.png"), "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["runs"] == members
+    assert main(["info", str(population), "--json"]) == 0
+    data = json.loads(capfd.readouterr().out)
+    assert (data["seeds"], data["labels"], data["config"]["env"]) == (2, 40, "toy/reach")
+    assert {name: own["decisions"] for name, own in data["members"].items()} == {"s0": 2500, "s1": 2500}
+    assert main(["train", "--resume", str(population), "--steps", "30000"]) == 0
+    assert api.calls[-1][:2] == ("resume", population)
+    capfd.readouterr()
+    assert main(["eval", str(population), "--video", "clip.mp4"]) == 2
+    assert f"film a member of {population}: ubp2 eval {members[0]}" in capfd.readouterr().err
+    (population / "population.json").write_text("{}")
+    assert main(["info", str(population)]) == 2
+    assert "population.json is damaged" in capfd.readouterr().err
 
 
 def test_stopped_run_exits_with_75_and_says_how_to_go_on(api: Api, capfd: pytest.CaptureFixture[str]) -> None:

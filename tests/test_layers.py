@@ -14,13 +14,13 @@ ROOT = Path(ubp2.__file__).parent
 LAYERS = (
     ("_version", "errors", "types", "configs"),
     ("config_io", "presets", "resolving", "system", "progress", "database"),
-    ("uncertainty", "replay", "archive", "runs", "models.networks", "models.kernels", "envs"),
+    ("uncertainty", "replay", "archive", "runs", "population", "models.networks", "models.kernels", "envs"),
     ("models", "planning.optimizers", "preference"),
     ("planning",),
     ("agents",),
     ("evaluation",),
     ("training",),
-    ("api", "bench"),
+    ("trained", "api", "bench"),
     ("commands",),
     ("cli",),
     ("__main__",),
@@ -38,7 +38,19 @@ def test_imports_point_downwards() -> None:
 
 def test_modules_that_start_fast_import_nothing_heavy_at_the_top() -> None:
     """`ubp2 --help` and environment workers load these; what they need of jax is imported inside functions."""
-    light = {"errors", "types", "configs", "config_io", "presets", "system", "progress", "runs", "commands", "cli"}
+    light = {
+        "errors",
+        "types",
+        "configs",
+        "config_io",
+        "presets",
+        "system",
+        "progress",
+        "runs",
+        "population",
+        "commands",
+        "cli",
+    }
     heavy = {"jax", "equinox", "optax", "scipy", "matplotlib", "gymnasium", "metaworld", "mujoco", "dm_control", "rich"}
     for name in light:
         tree = ast.parse((ROOT / f"{name}.py").read_text(encoding="utf-8"))

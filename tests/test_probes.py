@@ -20,6 +20,8 @@ from ubp2.config_io import from_dict
 from ubp2.configs import Config
 from ubp2.envs import probes
 from ubp2.models import world_model
+from ubp2.trained import _load
+from ubp2.training.seeds import take
 
 SMALL: dict[str, Any] = {
     "env": "probe",
@@ -54,12 +56,13 @@ def solve(env: Callable[[], gymnasium.Env], config: Config, folder: Path) -> dic
 
 def values(folder: Path, obs: list[float]) -> np.ndarray:
     """What each member thinks an observation is worth, averaged over actions: [E, N]."""
-    trained = api._load(folder)
-    z = world_model.encode(trained.state.model, trained.state.stats, jnp.array(obs)[:, None])
+    trained = _load([folder])
+    state = take(trained.state, 0)
+    z = world_model.encode(state.model, state.stats, jnp.array(obs)[:, None])
     found = []
     for action in np.linspace(-0.9, 0.9, 7, dtype=np.float32):
         actions = jnp.full((len(obs), 1), action)
-        found.append(world_model.value(trained.config.model, trained.state.model.value, z, actions))
+        found.append(world_model.value(trained.config.model, state.model.value, z, actions))
     return np.mean(found, axis=0)
 
 

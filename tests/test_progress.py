@@ -68,3 +68,10 @@ def test_quiet_says_nothing() -> None:
         progress.update(5)
         progress.note("nothing")
     assert stream.getvalue() == ""
+
+
+def test_several_seeds_say_what_is_summed_and_what_is_a_mean() -> None:
+    stream = io.StringIO()
+    with Progress(10, stream=stream, clock=Clock()) as progress:
+        progress.update(5, seeds=16, phase="planning", labels=80, budget=640, success=0.5)
+    assert stream.getvalue() == "5/10 decisions  16 seeds  planning  80/640 labels in all  mean success 0.50\n"

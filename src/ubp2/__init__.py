@@ -16,11 +16,12 @@ from ubp2.errors import UserError
 from ubp2.presets import preset
 
 if TYPE_CHECKING:
-    from ubp2.api import Controller, RunResult, evaluate, load, resume, train
+    from ubp2.api import Controller, PopulationResult, RunResult, evaluate, load, resume, train
 
 __all__ = [
     "Config",
     "Controller",
+    "PopulationResult",
     "RunResult",
     "UserError",
     "__version__",
@@ -34,7 +35,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import jax only when something that needs it is asked for, so that `import ubp2` and --help stay instant."""
-    if name in {"Controller", "RunResult", "evaluate", "load", "resume", "train"}:
+    if name in {"Controller", "PopulationResult", "RunResult", "evaluate", "load", "resume", "train"}:
         from ubp2.system import prepare_jax
 
         prepare_jax()

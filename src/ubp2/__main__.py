@@ -1,8 +1,25 @@
-"""`python -m ubp2` is the command `ubp2`."""
+"""python -m ubp2, and the command ubp2."""
 
+from __future__ import annotations
+
+import os
 import sys
 
 from ubp2.cli import main
 
+__all__ = ["run"]
+
+
+def run() -> None:
+    """Run one command and leave, also in the middle of a compilation that nobody waits for any more."""
+    code = main()
+    compilation = sys.modules.get("ubp2.training.compilation")
+    if compilation is not None and compilation.busy():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # XLA cannot be interrupted, and an interpreter that ends under its threads may crash
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

@@ -28,6 +28,7 @@ from ubp2._version import __version__
 from ubp2.config_io import check_resumable, load_yaml
 from ubp2.configs import Config
 from ubp2.errors import UserError, unknown_name
+from ubp2.population import members
 from ubp2.presets import DEFAULT_ENV, DEFAULT_PRESET, preset
 from ubp2.runs import Run
 
@@ -103,7 +104,9 @@ def _parse_train(arguments: list[str]) -> commands.Train | None:
     for flag in ("--preset", "--config"):
         if _peek(arguments, flag) is not None:
             raise UserError(f"--resume goes on with the configuration of the run; leave out {flag}")
-    saved = Run.open(Path(resume)).config
+    if _peek(arguments, "--seeds") is not None:
+        raise UserError("--resume goes on with the seeds in the folder; leave out --seeds")
+    saved = Run.open(members(resume)[0]).config
     parsed = _parse("train", arguments, commands.Train(config=saved))
     if parsed is not None:
         check_resumable(saved, parsed.config)

@@ -6,16 +6,20 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import tyro
 
+from ubp2 import population
 from ubp2.config_io import to_dict
 from ubp2.configs import Config
 from ubp2.errors import UserError, unknown_name
 from ubp2.presets import DEFAULT_PRESET
 from ubp2.runs import Run, read_metrics
 from ubp2.system import cache_folder, devices, prepare_jax, versions
+
+if TYPE_CHECKING:  # imports jax
+    from ubp2.api import PopulationResult, RunResult
 
 __all__ = ["Envs", "Eval", "Info", "Outcome", "Plot", "Train", "envs", "evaluate", "info", "plot", "train"]
 
@@ -41,8 +45,10 @@ class Train:
     """Where the values below come from: cpu (small, any environment), demo, paper (the ten tasks of the paper)."""
     file: Annotated[Path | None, tyro.conf.arg(name="config")] = None
     """YAML file with any of the settings below, laid over the preset."""
+    seeds: int = 1
+    """Seeds that train together in one program, from --seed on; several get a run folder s<seed> each inside --out."""
     resume: Path | None = None
-    """Run folder to go on with; it keeps its configuration, of which only --steps may grow."""
+    """Run folder, or folder of several seeds, to go on with; it keeps its configuration; only --steps may grow."""
     out: Path | None = None
     """Folder of the new run; None: runs/ and a name made of the environment, the seed and the time."""
     quiet: Switch = False
@@ -56,7 +62,7 @@ class Eval:
     """Evaluate a trained agent, without any bonus."""
 
     run: Annotated[Path, tyro.conf.Positional]
-    """Run folder."""
+    """Run folder, or folder of several seeds: each, and the mean."""
     episodes: int = 10
     """Episodes."""
     controller: Literal["policy", "planner"] = "policy"
@@ -73,7 +79,7 @@ class Plot:
     """Draw the learning curves of runs; runs of one environment become a mean over seeds."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Run folders."""
+    """Run folders; a folder of several seeds stands for all of them."""
     out: Path = Path("curve.png")
     """File to write: .png, .pdf or .svg."""
     json: Json = False
@@ -103,6 +109,8 @@ def train(args: Train) -> Outcome:
     """Start or resume a run; an unfinished one (a signal stopped it after a checkpoint) ends with its own code."""
     if args.resume and args.out:
         raise UserError("--resume goes on in the folder of the run; leave out --out")
+    if args.seeds < 1:
+        raise UserError(f"--seeds must be at least 1, got {args.seeds}")
     prepare_jax()
     from ubp2 import api
 
@@ -110,30 +118,49 @@ def train(args: Train) -> Outcome:
     if args.resume:
         result = api.resume(args.resume, config=args.config, progress=progress)
     else:
-        result = api.train(args.config, out=args.out, progress=progress)
-    data = result._asdict()
+        result = api.train(args.config, seeds=args.seeds, out=args.out, progress=progress)
     if not result.finished:
         text = f"stopped at decision {result.decisions}; go on with: ubp2 train --resume {result.folder}"
-        return Outcome(data, text, EXIT_CHECKPOINTED)
-    lines = [f"finished: {result.decisions} decisions, {result.labels} labels"]
-    lines += _evaluation_lines(result.evaluation)
-    lines.append(f"run folder: {result.folder}")
-    return Outcome(data, "\n".join(lines))
+        return Outcome(_result_data(result), text, EXIT_CHECKPOINTED)
+    runs = getattr(result, "runs", None)
+    many, of = (f"{len(runs)} seeds, ", " in all") if runs else ("", "")
+    lines = [f"finished: {many}{result.decisions} decisions, {result.labels} labels{of}"]
+    lines += [*(["mean over the seeds"] if runs else []), *_evaluation_lines(result.evaluation)]
+    lines.append(f"run folder{'s' if runs else ''}: {result.folder}{'/s*' if runs else ''}")
+    return Outcome(_result_data(result), "\n".join(lines))
+
+
+def _result_data(result: RunResult | PopulationResult) -> dict[str, Any]:
+    """A result as it goes into JSON; of several seeds the totals, and each run."""
+    names = ("folder", "decisions", "labels", "finished", "evaluation")
+    data = {name: getattr(result, name) for name in names}
+    runs: list[RunResult] | None = getattr(result, "runs", None)
+    return data if runs is None else {**data, "runs": [_result_data(run) for run in runs]}
 
 
 def evaluate(args: Eval) -> Outcome:
     """Evaluate the last checkpoint of a run."""
     if args.episodes < 1:
         raise UserError(f"--episodes must be at least 1, got {args.episodes}")
-    Run.open(args.run)  # a wrong folder is told before jax is imported
+    folders = population.members(args.run)
+    for folder in folders:
+        Run.open(folder)  # a wrong folder is told before jax is imported
+    if args.video and len(folders) > 1:
+        raise UserError(f"a clip shows one run; film a member of {args.run}: ubp2 eval {folders[0]} --video ...")
     prepare_jax()
     from ubp2 import api
 
-    scores = api.evaluate(
-        args.run, episodes=args.episodes, controller=args.controller, seed=args.seed, video=args.video
-    )
-    lines = [f"{args.controller} over {args.episodes} episodes of {args.run}", *_evaluation_lines(scores)]
+    options: dict[str, Any] = {"episodes": args.episodes, "controller": args.controller, "seed": args.seed}
+    members = api.evaluate_members(args.run, video=args.video, **options)
+    scores = api.mean_scores(list(members.values()))
     data = {"run": args.run, "controller": args.controller, "episodes": args.episodes, "scores": scores}
+    lines = [f"{args.controller} over {args.episodes} episodes of {args.run}"]
+    if len(members) > 1:
+        data["members"] = members
+        for name, own in members.items():
+            lines += [name, *_evaluation_lines(own)]
+        lines.append(f"mean over {len(members)} seeds")
+    lines += _evaluation_lines(scores)
     if args.video:
         data["video"] = args.video
         lines.append(f"clip: {args.video}")
@@ -146,13 +173,19 @@ def plot(args: Plot) -> Outcome:
         raise UserError("ubp2 plot needs at least one run folder: ubp2 plot RUN --out curve.png")
     from ubp2.evaluation.plots import plot_runs
 
-    plot_runs(list(args.runs), args.out)
-    return Outcome({"out": args.out, "runs": list(args.runs)}, f"curves: {args.out}")
+    folders = population.run_folders(args.runs)
+    plot_runs(folders, args.out)
+    return Outcome({"out": args.out, "runs": folders}, f"curves: {args.out}")
 
 
 def info(args: Info) -> Outcome:
     """Describe the installation, or a run."""
-    data = _describe_run(args.run) if args.run else _describe_installation()
+    if args.run is None:
+        data = _describe_installation()
+    elif population.is_population(args.run):
+        data = _describe_population(args.run)
+    else:
+        data = _describe_run(args.run)
     if args.devices:
         data["devices"] = devices()
     return Outcome(data, "\n".join(_lines(data)))
@@ -194,6 +227,14 @@ def _describe_run(run: Path) -> dict[str, Any]:
         "evaluation": evaluations[-1] if evaluations else {},
         "config": to_dict(config),
     }
+
+
+def _describe_population(folder: Path) -> dict[str, Any]:
+    """What is common, then each member."""
+    members = {path.name: _describe_run(path) for path in population.members(folder)}
+    configs = [own.pop("config") for own in members.values()]
+    common = {"run": folder, "seeds": len(members), "labels": sum(own["labels"] for own in members.values())}
+    return {**common, "members": members, "config": configs[0]}
 
 
 def _lines(data: Mapping[str, Any], indent: str = "") -> list[str]:

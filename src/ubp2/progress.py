@@ -21,7 +21,8 @@ class Progress:
     """Shows where a run of `total` decisions stands. Writes to `stream` (stderr), never to stdout.
 
     `update` takes the decision and any of these fields; what is left out keeps its last value:
-    phase ("warm-up", "planning", "policy"), labels, budget, success. It is cheap enough to call every decision.
+    phase ("warm-up", "planning", "policy"), labels, budget, success, seeds. It is cheap enough to call every decision.
+    With several seeds the phase is that of the slowest, labels and budget are those of all, and success is the mean.
     """
 
     def __init__(
@@ -106,12 +107,14 @@ class Progress:
     def _text(self) -> str:
         """The fields as one short phrase, such as 'planning  80/400 labels  success 0.60  35.1/s  ETA 1:20'."""
         fields, rate = self._fields, self._rate()
-        parts = [str(fields["phase"])] if "phase" in fields else []
+        many = fields.get("seeds", 1) > 1
+        parts = [f"{fields['seeds']} seeds"] if many else []
+        parts += [str(fields["phase"])] if "phase" in fields else []
         if "labels" in fields:
             of = f"/{fields['budget']}" if fields.get("budget") is not None else ""
-            parts.append(f"{fields['labels']}{of} labels")
+            parts.append(f"{fields['labels']}{of} labels{' in all' if many else ''}")
         if fields.get("success") is not None:
-            parts.append(f"success {fields['success']:.2f}")
+            parts.append(f"{'mean ' if many else ''}success {fields['success']:.2f}")
         if rate is not None:
             parts.append(f"{rate:.1f}/s")
             parts.append(f"ETA {_duration((self.total - self._decision) / rate)}")

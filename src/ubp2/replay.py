@@ -6,6 +6,7 @@ with a zero action, so the observation after slot i is slot i + 1 whenever both 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import jax
@@ -15,7 +16,7 @@ from jax import Array
 
 from ubp2.types import Batch, Episode, Frame, Segments
 
-__all__ = ["Replay", "add", "init", "load", "sample", "sample_segments"]
+__all__ = ["Replay", "add", "extend", "init", "load", "sample", "sample_segments"]
 
 
 class Replay(NamedTuple):
@@ -39,9 +40,19 @@ def init(capacity: int, obs_dim: int, action_dim: int) -> Replay:
 
 def add(replay: Replay, frame: Frame) -> Replay:
     """Write one frame over the oldest."""
-    slot = replay.total % replay.frames.episode.shape[0]
-    frames = jax.tree.map(lambda ring, x: ring.at[slot].set(x), replay.frames, frame)
-    return Replay(frames, replay.total + 1)
+    return extend(replay, jax.tree.map(lambda x: jnp.asarray(x)[None], frame), jnp.ones((), jnp.int32))
+
+
+def extend(replay: Replay, frames: Frame, count: Array) -> Replay:
+    """Write the first `count` of these frames [N, ...] over the oldest.
+
+    All in one scatter, which drops what lies out of bounds: XLA copies a ring that is written to twice in a program, or
+    that is selected from two.
+    """
+    capacity, number = replay.frames.episode.shape[0], jnp.arange(frames.episode.shape[0])
+    slot = jnp.where(number < count, (replay.total + number) % capacity, capacity)
+    rings = jax.tree.map(lambda ring, x: ring.at[slot].set(x, mode="drop"), replay.frames, frames)
+    return Replay(rings, replay.total + count)
 
 
 def _slots(replay: Replay, age: Array) -> Array:
@@ -84,8 +95,11 @@ def sample_segments(replay: Replay, key: Array, count: int, length: int) -> tupl
     return segments, places[-1]
 
 
-def load(replay: Replay, episodes: list[Episode]) -> Replay:
-    """The replay that adding these episodes frame by frame to an empty one gives (used when a run is resumed)."""
+def load(replay: Replay, episodes: Iterable[Episode]) -> Replay:
+    """The replay that adding these episodes frame by frame to an empty one gives (used when a run is resumed).
+
+    They may come from the disk one at a time. One without its last observation is an episode in progress.
+    """
     ring = jax.tree.map(np.array, replay.frames)
     capacity, total = ring.episode.shape[0], int(replay.total)
     for episode in episodes:

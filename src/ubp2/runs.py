@@ -1,8 +1,7 @@
 """The run folder: what a run was, what it measured, and the lock that gives it one writer.
 
-``config.yaml`` is the resolved configuration and ``info.json`` what it ran on; ``labels.sqlite`` and
-``episodes.sqlite`` hold the data, ``checkpoints/`` the agent, ``metrics.jsonl`` and ``tensorboard/`` the numbers,
-``videos/`` the clips.
+``config.yaml`` is the resolved configuration, ``info.json`` what it ran on, ``labels.sqlite`` and ``episodes.sqlite``
+the data, ``checkpoints/`` the agent, ``metrics.jsonl`` and ``tensorboard/`` the numbers, ``videos/`` the clips.
 """
 
 from __future__ import annotations
@@ -29,11 +28,12 @@ from ubp2.database import disk_errors
 from ubp2.errors import UserError
 from ubp2.system import source, versions
 
-__all__ = ["Metrics", "Run", "read_metrics"]
+__all__ = ["HALF_MADE", "Metrics", "Run", "default_folder", "occupied", "read_metrics", "write_json"]
 
 _LOG = logging.getLogger(__name__)
 _LOCK = "run.lock"
 _ROW_KEYS = {"kind", "decision"}
+HALF_MADE = frozenset({_LOCK, "config.yaml.tmp", "info.json", "info.json.tmp", "checkpoints", "videos"})
 
 
 class Run:
@@ -56,19 +56,19 @@ class Run:
         """
         from ubp2.config_io import save_yaml
 
-        folder = _default_folder(config) if folder is None else Path(folder)
+        folder = default_folder(config) if folder is None else Path(folder)
         with disk_errors(folder, None):
             if folder.exists() and (not folder.is_dir() or _used(folder)):
-                raise _occupied(folder)
+                raise occupied(folder)
             folder.mkdir(parents=True, exist_ok=True)
             lock = _take_lock(folder)
             if _used(folder):  # another process was faster
                 os.close(lock)
-                raise _occupied(folder)
+                raise occupied(folder)
             try:
                 for name in ("checkpoints", "videos"):
                     (folder / name).mkdir(exist_ok=True)
-                _write_json(folder / "info.json", {**_provenance(device), "custom_environment": custom, "resumed": []})
+                write_json(folder / "info.json", {**_provenance(device), "custom_environment": custom, "resumed": []})
                 # Last and whole: it is what makes a folder a run, and half of it would read as a run with defaults.
                 save_yaml(config, folder / "config.yaml.tmp")
                 _settle(folder / "config.yaml.tmp", folder / "config.yaml")
@@ -94,7 +94,7 @@ class Run:
             run = cls(folder, config, lock)
             try:
                 info = run.info()
-                _write_json(folder / "info.json", {**info, "resumed": [*info["resumed"], _provenance(device)]})
+                write_json(folder / "info.json", {**info, "resumed": [*info["resumed"], _provenance(device)]})
             except BaseException:
                 run.close()
                 raise
@@ -272,10 +272,11 @@ class _EventFile:
             writer.close()
 
 
-def _default_folder(config: Config) -> Path:
+def default_folder(config: Config, seed: bool = True) -> Path:
     """Make and return a folder of its own under runs/; mkdir decides between runs that start in the same second."""
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    base = Path("runs") / config.env.replace("/", "-") / f"{config.agent}-s{config.seed}-{stamp}"
+    of = f"s{config.seed}-" if seed else ""
+    base = Path("runs") / config.env.replace("/", "-") / f"{config.agent}-{of}{stamp}"
     for count in itertools.count(1):
         folder = base if count == 1 else base.with_name(f"{base.name}-{count}")
         with disk_errors(folder, None), suppress(FileExistsError):
@@ -287,11 +288,11 @@ def _default_folder(config: Config) -> Path:
 
 def _used(folder: Path) -> bool:
     """Whether the folder holds anything but what a creation that was killed leaves behind: it has no config.yaml."""
-    half_made = {_LOCK, "config.yaml.tmp", "info.json", "info.json.tmp", "checkpoints", "videos"}
-    return any(path.name not in half_made or (path.is_dir() and any(path.iterdir())) for path in folder.iterdir())
+    return any(path.name not in HALF_MADE or (path.is_dir() and any(path.iterdir())) for path in folder.iterdir())
 
 
-def _occupied(folder: Path) -> UserError:
+def occupied(folder: Path) -> UserError:
+    """The error for a folder that holds something."""
     return UserError(
         f"{folder} exists and is not empty; choose another folder with --out, or go on with the run in it with: "
         f"ubp2 train --resume {shlex.quote(str(folder))}"
@@ -324,7 +325,8 @@ def _undo_create(folder: Path) -> None:
             (folder / name).rmdir()
 
 
-def _write_json(path: Path, content: dict[str, Any]) -> None:
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a file in one step."""
     partial = path.with_name(path.name + ".tmp")
     partial.write_text(json.dumps(content, indent=2), encoding="utf-8")
     _settle(partial, path)

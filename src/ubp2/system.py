@@ -6,12 +6,13 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
 from ubp2._version import __version__
 
-__all__ = ["cache_folder", "devices", "prepare_jax", "resident_megabytes", "source", "versions"]
+__all__ = ["cache_folder", "devices", "prepare_jax", "resident_megabytes", "seconds_since_start", "source", "versions"]
 
 _PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "gymnasium", "metaworld", "mujoco", "dm-control")
 
@@ -69,6 +70,19 @@ def resident_megabytes() -> float:
         import resource
 
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+
+
+_LOADED = time.monotonic()
+
+
+def seconds_since_start() -> float:
+    """Seconds since this process was created; where the system does not say, since this module was loaded."""
+    try:
+        stat = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace")
+        ticks = int(stat.rpartition(")")[2].split()[19])  # field 22; the name before it may hold anything
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError, ValueError, IndexError):
+        return time.monotonic() - _LOADED
 
 
 def prepare_jax() -> None:

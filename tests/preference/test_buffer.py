@@ -7,28 +7,36 @@ import numpy as np
 
 from tests.conftest import quick_jit
 from ubp2.preference import buffer
-from ubp2.types import Preferences, Query
+from ubp2.types import Preferences
 
 CAPACITY, LENGTH, OBS, ACTION = 4, 3, 2, 1
 sample = quick_jit(buffer.sample, static_argnums=2)
+extend = quick_jit(buffer.extend)
 
 
-def query(number: int) -> Query:
-    """A query whose every array says which it is: 10, 20, 30 and 40 times the number."""
-    left, right = (np.full((LENGTH, OBS), factor * number, np.float32) for factor in (10, 30))
-    left_action, right_action = (np.full((LENGTH, ACTION), factor * number, np.float32) for factor in (20, 40))
-    return Query(left, left_action, right, right_action, 0, 0, 0, 0, 0.0)
+def packed(numbers: list[int], labels: list[float], weights: list[float], padding: int = 0) -> Preferences:
+    """Rows whose every array says which they are: 10, 20, 30 and 40 times the number; padding has other numbers."""
+    shapes = ((LENGTH, OBS), (LENGTH, ACTION)) * 2
+    marks = np.array([*numbers, *[99] * padding], np.float32)
+    arrays = [
+        np.broadcast_to(f * marks[:, None, None], (len(marks), *shape))
+        for f, shape in zip((10, 20, 30, 40), shapes, strict=True)
+    ]
+    answers = (np.array([*values, *[0.25] * padding], np.float32) for values in (labels, weights))
+    return Preferences(*arrays, *answers, count=np.int32(len(numbers)))  # type: ignore[arg-type]
 
 
-def filled(labels: list[float], weights: list[float]) -> Preferences:
-    """Queries 1, 2, 3, ... with these answers."""
+def filled(labels: list[float], weights: list[float], at_once: int = 2) -> Preferences:
+    """Queries 1, 2, 3, ... with these answers, so many in a call, padded to three."""
     rows = buffer.init(CAPACITY, LENGTH, OBS, ACTION)
-    for number, (label, weight) in enumerate(zip(labels, weights, strict=True), start=1):
-        rows = buffer.append(rows, query(number), label, weight)
+    for i in range(0, len(labels), at_once):
+        some = slice(i, i + at_once)
+        numbers = list(range(i + 1, i + 1 + len(labels[some])))
+        rows = extend(rows, packed(numbers, labels[some], weights[some], padding=3 - len(numbers)))
     return rows
 
 
-def test_append_writes_the_next_row_and_no_other() -> None:
+def test_extend_writes_the_next_rows_and_no_other() -> None:
     """Three answers fill three rows, in order, and leave the fourth empty."""
     rows = filled([1.0, 0.0, 0.5], [1.0, 0.0, 1.0])
     assert int(rows.count) == 3

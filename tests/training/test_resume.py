@@ -23,13 +23,14 @@ from ubp2.database import Database
 from ubp2.envs.toy import Reach
 from ubp2.errors import UserError
 from ubp2.resolving import resolve
-from ubp2.training import checkpoint, state
+from ubp2.training import checkpoint
+from ubp2.training.ongoing import Ongoing
 
 MODES = {"preferences": tiny(), "ceiling": tiny(ceiling=True)}
 
 # Moments at which a process can be told to die: what is patched, and whether before or after it has run.
 MOMENTS = {
-    "decision": (state.Current, "add", "after"),
+    "decision": (Ongoing, "add", "after"),
     "row": (runs.Metrics, "_append", "half"),
     "before commit": (Database, "write", "before"),
     "after commit": (Database, "write", "after"),
@@ -100,7 +101,7 @@ def command(arguments: list[str | Path], moment: str, count: int, number: int, t
     return subprocess.run(line, capture_output=True, text=True, env=environment(), timeout=300)
 
 
-def stop_at(decision: int, number: int, act: Callable[[], api.RunResult]) -> api.RunResult:
+def stop_at(decision: int, number: int, act: Callable[[], Any]) -> Any:
     """Call `act` in this process, which gets a signal `decision` decisions later."""
     with pytest.MonkeyPatch.context() as patch:
         send_at(patch, "decision", decision, number)

@@ -18,14 +18,17 @@ import numpy as np
 
 from ubp2.agents.registry import make_agent
 from ubp2.configs import Config, EnvironmentConfig
+from ubp2.envs.base import EnvSpec
 from ubp2.envs.workers import make_vector
 from ubp2.models.networks import MLP, apply_members
 from ubp2.presets import preset
 from ubp2.resolving import resolve
-from ubp2.training.programs import Memory, make_programs, memory
-from ubp2.training.state import make_frame
+from ubp2.training.programs import Memory, Programs, make_programs
+from ubp2.types import Frame
 
 __all__ = ["main", "measure"]
+
+OBS_DIM, ACTION_DIM = 39, 4
 
 
 def milliseconds(run: Callable[[], Any], repetitions: int = 30) -> float:
@@ -39,16 +42,17 @@ def milliseconds(run: Callable[[], Any], repetitions: int = 30) -> float:
     return 1e3 * float(np.median(times))
 
 
-def filled(config: Config, programs: Any, obs_dim: int, action_dim: int) -> tuple[Any, Memory]:
-    """An agent and a memory with a few hundred random frames."""
+def filled(programs: Programs, seeds: int) -> tuple[Any, Memory, jax.Array]:
+    """Agents and memories with a few hundred random frames, and the carry of a first decision."""
     random = np.random.default_rng(0)
-    state, data = programs.init(), memory(config, obs_dim, action_dim, 100)
+    state, data, carry = programs.init()
     for i in range(300):
-        obs = random.normal(size=obs_dim).astype(np.float32)
-        action = random.uniform(-1, 1, action_dim).astype(np.float32)
-        frame = make_frame(obs, action, False, i // 100, i % 100)
-        state, data = programs.record(state, data, frame, np.float32(0.0))
-    return state, data
+        obs = random.normal(size=(seeds, OBS_DIM)).astype(np.float32)
+        action = random.uniform(-1, 1, (seeds, ACTION_DIM)).astype(np.float32)
+        no, zeros = np.zeros(seeds, bool), np.zeros(seeds, np.float32)
+        counters = (np.full(seeds, i // 100, np.int32), np.full(seeds, i % 100, np.int32))
+        state, data = programs.record(state, data, Frame(obs, action, no, *counters), obs, no, zeros)  # type: ignore
+    return state, data, carry
 
 
 def loop_over_members(members: MLP, x: jax.Array) -> jax.Array:
@@ -57,19 +61,18 @@ def loop_over_members(members: MLP, x: jax.Array) -> jax.Array:
     return jnp.stack([jax.tree.map(lambda p, i=i: p[i], members)(x) for i in range(count)])
 
 
-def measure(config: Config) -> dict[str, float]:
+def measure(config: Config, seeds: int = 1) -> dict[str, float]:
     """Times in milliseconds and ratios for the sizes of one config; observations of 39 numbers, actions of 4."""
-    obs_dim, action_dim = 39, 4
     config = resolve(config, 100)
-    agent = make_agent(config, obs_dim, action_dim)
-    programs = make_programs(config, agent)
-    state, data = filled(config, programs, obs_dim, action_dim)
-    obs, carry = np.zeros((1, obs_dim), np.float32), agent.carry()[None]
-    one = np.float32(1.0), np.int32(1), np.int32(0)
-    plan = milliseconds(lambda: programs.plan(state, carry, obs, *one).action)
-    react = milliseconds(lambda: programs.react(state, carry, obs, *one).action)
-    dynamics = state.model.dynamics
-    inputs = jnp.zeros((config.planner.samples, obs_dim + action_dim))
+    spec = EnvSpec("bench", OBS_DIM, ACTION_DIM, 100, 1, 10, False, (-1.0,) * ACTION_DIM, (1.0,) * ACTION_DIM)
+    programs = make_programs(config, make_agent(config, OBS_DIM, ACTION_DIM), spec, range(seeds))
+    state, data, carry = filled(programs, seeds)
+    obs, first = np.zeros((seeds, 1, OBS_DIM), np.float32), np.zeros((seeds, 1), bool)
+    now = obs, first, np.float32(1.0), np.int32(1), np.int32(0)
+    plan = milliseconds(lambda: programs.plan(state, carry, *now).told)
+    react = milliseconds(lambda: programs.react(state, carry, *now).told)
+    dynamics = jax.tree.map(lambda x: x[0], state.model.dynamics)
+    inputs = jnp.zeros((config.planner.samples, OBS_DIM + ACTION_DIM))
     batched, looped = jax.jit(apply_members), loop_over_members
     together = milliseconds(lambda: batched(dynamics, inputs))
     apart = milliseconds(lambda: looped(dynamics, inputs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -61,6 +62,8 @@ class VectorEnv(Protocol):
 
     `send` and `receive` are the two halves of a step, so that the device can work while the CPU simulates.
     There is no automatic reset: the caller resets the environments it wants, by index, with a seed each.
+    `send_resets` and `receive_resets` are the halves of a reset: several environments reset at the same time, and the
+    caller does something else meanwhile.
     """
 
     spec: EnvSpec
@@ -68,9 +71,13 @@ class VectorEnv(Protocol):
 
     def reset(self, index: int, seed: int) -> np.ndarray: ...  # [D]
 
-    def send(self, actions: np.ndarray) -> None: ...  # [W, A]
+    def send_resets(self, seeds: Mapping[int, int]) -> None: ...  # index -> seed
 
-    def receive(self) -> Step: ...
+    def receive_resets(self) -> dict[int, np.ndarray]: ...  # index -> [D]
+
+    def send(self, actions: np.ndarray, which: Sequence[int] | None = None) -> None: ...  # [W, A]; None: all step
+
+    def receive(self) -> Step: ...  # rows of environments that did not step mean nothing
 
     def render(self, index: int) -> np.ndarray: ...
 

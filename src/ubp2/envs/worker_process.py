@@ -7,6 +7,7 @@ frames) follows its byte as a block with a length. Nothing here may import jax.
 from __future__ import annotations
 
 import json
+import math
 import mmap
 import os
 import signal
@@ -41,29 +42,37 @@ OK, USER_ERROR, CRASH = b"k", b"u", b"x"  # worker to parent; the errors are fol
 
 
 class Slots(NamedTuple):
-    """One worker's shared memory."""
+    """The shared memory of W workers; a worker sees its own row of each array."""
 
-    reward: np.ndarray  # [1] float64
-    seed: np.ndarray  # [1] int64
-    obs: np.ndarray  # [D] float32
-    action: np.ndarray  # [A] float32
-    flags: np.ndarray  # [3] bool: terminated, truncated, success
+    reward: np.ndarray  # [W] float64
+    seed: np.ndarray  # [W] int64
+    obs: np.ndarray  # [W, D] float32
+    action: np.ndarray  # [W, A] float32
+    flags: np.ndarray  # [W, 3] bool: terminated, truncated, success
+
+    def row(self, index: int) -> Slots:
+        """What worker `index` sees: views with a first axis of one."""
+        return Slots(*(array[index : index + 1] for array in self))
 
 
-def map_slots(fd: int, obs_dim: int, action_dim: int) -> Slots:
-    """Map the file behind `fd`, grown to the size that the sizes ask for."""
-    size = 16 + 4 * (obs_dim + action_dim) + 3
-    if os.fstat(fd).st_size < size:
-        os.ftruncate(fd, size)
-    memory = mmap.mmap(fd, size)
-    obs, action = 16, 16 + 4 * obs_dim
-    return Slots(
-        reward=np.frombuffer(memory, np.float64, 1, 0),
-        seed=np.frombuffer(memory, np.int64, 1, 8),
-        obs=np.frombuffer(memory, np.float32, obs_dim, obs),
-        action=np.frombuffer(memory, np.float32, action_dim, action),
-        flags=np.frombuffer(memory, np.bool_, 3, action + 4 * action_dim),
-    )
+def map_slots(fd: int, size: int, obs_dim: int, action_dim: int) -> Slots:
+    """Map the file behind `fd`, grown to what `size` workers of these sizes need."""
+    shapes = {
+        "reward": (np.float64, (size,)),
+        "seed": (np.int64, (size,)),
+        "obs": (np.float32, (size, obs_dim)),
+        "action": (np.float32, (size, action_dim)),
+        "flags": (np.bool_, (size, 3)),
+    }  # widest type first: every array is aligned
+    counts = {name: math.prod(shape) for name, (_, shape) in shapes.items()}
+    total = sum(counts[name] * np.dtype(dtype).itemsize for name, (dtype, _) in shapes.items())
+    if os.fstat(fd).st_size < total:  # several workers may do this at once: they agree on the size
+        os.ftruncate(fd, total)
+    memory, offset, arrays = mmap.mmap(fd, total), 0, {}
+    for name, (dtype, shape) in shapes.items():
+        arrays[name] = np.frombuffer(memory, dtype, counts[name], offset).reshape(shape)
+        offset += arrays[name].nbytes
+    return Slots(**arrays)
 
 
 def write_block(connection: socket.socket, content: bytes) -> None:
@@ -76,7 +85,7 @@ def read_block(connection: socket.socket) -> bytes:
     return _read(connection, struct.unpack("<Q", _read(connection, 8))[0])
 
 
-def serve(socket_fd: int, memory_fd: int) -> None:
+def serve(socket_fd: int, memory_fd: int, index: int, size: int) -> None:
     """Build the environment that the parent orders, then answer until the socket closes."""
     # Ctrl-C is the parent's to handle: it closes the socket when it is done.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -85,7 +94,7 @@ def serve(socket_fd: int, memory_fd: int) -> None:
             order = read_block(connection)
             try:
                 env = _build(order)
-                slots = map_slots(memory_fd, env.spec.obs_dim, env.spec.action_dim)
+                slots = map_slots(memory_fd, size, env.spec.obs_dim, env.spec.action_dim).row(index)
             except Exception as error:
                 _report(connection, error)
                 return
@@ -113,9 +122,9 @@ def _answer(env: Env, slots: Slots, connection: socket.socket) -> None:
 def _obey(env: Env, slots: Slots, command: bytes) -> np.ndarray | None:
     """Carry out one command on the shared memory; only a rendered frame is returned."""
     if command == STEP:
-        slots.obs[:], slots.reward[0], *slots.flags[:] = env.step(slots.action)
+        slots.obs[0], slots.reward[0], *slots.flags[0] = env.step(slots.action[0])
     elif command == RESET:
-        slots.obs[:] = env.reset(int(slots.seed[0]))
+        slots.obs[0] = env.reset(int(slots.seed[0]))
     else:
         return env.render()
     return None

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.machinery import PathFinder
 from typing import IO
 
@@ -28,7 +28,7 @@ import numpy as np
 
 from ubp2.configs import EnvironmentConfig
 from ubp2.envs.base import Env, EnvSpec, VectorEnv
-from ubp2.envs.worker_process import CRASH, OK, RENDER, RESET, STEP, Slots, map_slots, read_block, write_block
+from ubp2.envs.worker_process import CRASH, OK, RENDER, RESET, STEP, map_slots, read_block, write_block
 from ubp2.errors import UserError
 from ubp2.types import Step
 
@@ -39,7 +39,7 @@ Factory = Callable[[], gymnasium.Env]
 
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from ubp2.envs.worker_process import serve; serve(int(sys.argv[2]), int(sys.argv[3]))"
+    "from ubp2.envs.worker_process import serve; serve(*map(int, sys.argv[2:]))"
 )
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
@@ -72,22 +72,34 @@ class Inline:
         build = make if isinstance(env, str) else adapt
         self._envs: list[Env] = [build(env, options) for _ in range(size)]  # type: ignore[arg-type]
         self._actions: np.ndarray | None = None
+        self._stepping: Sequence[int] = ()
+        self._resets: dict[int, int] = {}
         self.size = size
         self.spec = self._envs[0].spec
 
     def reset(self, index: int, seed: int) -> np.ndarray:
         return self._envs[index].reset(seed)
 
-    def send(self, actions: np.ndarray) -> None:
+    def send_resets(self, seeds: Mapping[int, int]) -> None:
+        self._resets = dict(seeds)
+
+    def receive_resets(self) -> dict[int, np.ndarray]:
+        seeds, self._resets = self._resets, {}
+        return {index: self.reset(index, seed) for index, seed in seeds.items()}
+
+    def send(self, actions: np.ndarray, which: Sequence[int] | None = None) -> None:
         self._actions = _check_actions(actions, self.size, self.spec)
+        self._stepping = range(self.size) if which is None else which
 
     def receive(self) -> Step:
         if self._actions is None:
             raise RuntimeError("receive() without send()")
         actions, self._actions = self._actions, None
-        outcomes = [env.step(action) for env, action in zip(self._envs, actions, strict=True)]
-        obs, reward, *flags = zip(*outcomes, strict=True)
-        return Step(np.stack(obs), np.array(reward, np.float64), *(np.array(flag, bool) for flag in flags))
+        obs, reward = np.zeros((self.size, self.spec.obs_dim), np.float32), np.zeros(self.size)
+        flags = np.zeros((self.size, 3), bool)
+        for i in self._stepping:
+            obs[i], reward[i], *flags[i] = self._envs[i].step(actions[i])
+        return Step(obs, reward, flags[:, 0], flags[:, 1], flags[:, 2])
 
     def render(self, index: int) -> np.ndarray:
         return self._envs[index].render()
@@ -98,54 +110,62 @@ class Inline:
 
 
 class Workers:
-    """W worker processes, one environment each."""
+    """W worker processes, one environment each, in one block of shared memory."""
 
     def __init__(self, order: bytes, size: int) -> None:
         self.size = size
-        self._waiting = False
+        self._stepping: Sequence[int] = ()  # between send and receive
+        self._resetting: list[int] = []  # between send_resets and receive_resets
         self._workers: list[_Worker] = []
-        self._close = weakref.finalize(self, _close_all, self._workers)
+        # Open until `close`: a file without a name, which the system frees even if this process is killed.
+        memory = tempfile.TemporaryFile(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)  # noqa: SIM115
+        self._close = weakref.finalize(self, _close_all, self._workers, memory)
         try:
             for index in range(size):  # all of them import at the same time
-                self._workers.append(_Worker(index, order))
+                self._workers.append(_Worker(index, size, memory.fileno(), order))
             specs = [worker.greet() for worker in self._workers]
+            self.spec = specs[0]
+            self._slots = map_slots(memory.fileno(), size, self.spec.obs_dim, self.spec.action_dim)
         except BaseException:
             self.close()
             raise
-        self.spec = specs[0]
 
     def reset(self, index: int, seed: int) -> np.ndarray:
-        self._require_idle("reset")
-        worker = self._workers[index]
-        worker.slots.seed[0] = seed
-        worker.send(RESET)
-        worker.wait()
-        return worker.slots.obs.copy()
+        self.send_resets({index: seed})
+        return self.receive_resets()[index]
 
-    def send(self, actions: np.ndarray) -> None:
+    def send_resets(self, seeds: Mapping[int, int]) -> None:
+        self._require_idle("reset")
+        for index, seed in seeds.items():
+            self._slots.seed[index] = seed
+            self._workers[index].send(RESET)
+        self._resetting = list(seeds)
+
+    def receive_resets(self) -> dict[int, np.ndarray]:
+        indices, self._resetting = self._resetting, []
+        self._wait(indices)
+        return {index: self._slots.obs[index].copy() for index in indices}
+
+    def send(self, actions: np.ndarray, which: Sequence[int] | None = None) -> None:
         self._require_idle("send")
-        for worker, action in zip(self._workers, _check_actions(actions, self.size, self.spec), strict=True):
-            worker.slots.action[:] = action
-            worker.send(STEP)
-        self._waiting = True
+        self._slots.action[:] = _check_actions(actions, self.size, self.spec)
+        self._stepping = range(self.size) if which is None else which
+        for index in self._stepping:
+            self._workers[index].send(STEP)
 
     def receive(self) -> Step:
-        if not self._waiting:
+        if not self._stepping:
             raise RuntimeError("receive() without send()")
-        self._waiting = False
-        # Every answer is taken before the first error is raised, so that none is left for the next call to find.
-        errors = [error for worker in self._workers if (error := worker.answer()) is not None]
+        stepping, self._stepping = self._stepping, ()
+        self._wait(stepping)
+        flags = self._slots.flags.copy()
+        return Step(self._slots.obs.copy(), self._slots.reward.copy(), flags[:, 0], flags[:, 1], flags[:, 2])
+
+    def _wait(self, indices: Iterable[int]) -> None:
+        """Take every answer before the first error is raised, so that none is left for the next call to find."""
+        errors = [error for index in indices if (error := self._workers[index].answer()) is not None]
         if errors:
             raise errors[0]
-        slots = [worker.slots for worker in self._workers]
-        flags = np.array([slot.flags for slot in slots])
-        return Step(
-            obs=np.array([slot.obs for slot in slots]),
-            true_reward=np.array([slot.reward[0] for slot in slots]),
-            terminated=flags[:, 0],
-            truncated=flags[:, 1],
-            success=flags[:, 2],
-        )
 
     def render(self, index: int) -> np.ndarray:
         self._require_idle("render")
@@ -158,32 +178,27 @@ class Workers:
 
     def close(self) -> None:
         """End the workers; may be called again."""
-        self._waiting = False
+        self._stepping, self._resetting = (), []
         self._close()
 
     def _require_idle(self, what: str) -> None:
         if not self._close.alive:
             raise RuntimeError(f"{what}() after close()")
-        if self._waiting:
+        if self._stepping or self._resetting:
             raise RuntimeError(f"{what}() between send() and receive()")
 
 
 class _Worker:
-    """One process, its socket and its shared memory, seen from the parent."""
+    """One process and its socket, seen from the parent."""
 
-    slots: Slots
-
-    def __init__(self, index: int, order: bytes) -> None:
+    def __init__(self, index: int, size: int, memory: int, order: bytes) -> None:
         self.index = index
         self._socket, theirs = socket.socketpair()
-        # Open until `close`: files without a name, which the system frees even if this process is killed.
-        in_memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
-        self._memory: IO[bytes] = tempfile.TemporaryFile(dir=in_memory)  # noqa: SIM115
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        fds = (theirs.fileno(), self._memory.fileno())
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (open until `close`)
+        fds = (theirs.fileno(), memory)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, json.dumps(sys.path), *map(str, fds)],
+                [sys.executable, "-c", _BOOT, json.dumps(sys.path), *map(str, (*fds, index, size))],
                 pass_fds=fds,
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
@@ -195,11 +210,9 @@ class _Worker:
             write_block(self._socket, order)
 
     def greet(self) -> EnvSpec:
-        """Wait for the environment to stand; map its memory."""
+        """Wait for the environment to stand."""
         self.wait()
-        spec = EnvSpec.from_dict(json.loads(self.block()))
-        self.slots = map_slots(self._memory.fileno(), spec.obs_dim, spec.action_dim)
-        return spec
+        return EnvSpec.from_dict(json.loads(self.block()))
 
     def send(self, command: bytes) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # `answer` finds out and says why
@@ -253,15 +266,15 @@ class _Worker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._memory.close()
         self._log.close()
 
 
-def _close_all(workers: list[_Worker]) -> None:
+def _close_all(workers: list[_Worker], memory: IO[bytes]) -> None:
     for worker in workers:
         worker.hang_up()
     for worker in workers:
         worker.close()
+    memory.close()
 
 
 def _check_actions(actions: np.ndarray, size: int, spec: EnvSpec) -> np.ndarray:

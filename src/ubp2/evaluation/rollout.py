@@ -18,31 +18,51 @@ Act = Callable[[np.ndarray, int, bool], np.ndarray]  # obs [W, D], decision, whe
 OnStep = Callable[[VectorEnv], None]
 
 
-def rollouts(act: Act, envs: VectorEnv, seeds: Sequence[int], on_step: OnStep | None = None) -> list[Episode]:
-    """One episode for each seed, W at a time in lock-step; `on_step` is called after each reset and step."""
-    episodes: list[Episode] = []
-    for first in range(0, len(seeds), envs.size):
-        chunk = list(seeds[first : first + envs.size])
-        chunk += [chunk[-1]] * (envs.size - len(chunk))  # fill the last group; its copies are dropped below
-        episodes += _group(act, envs, first, chunk, on_step)
-    return episodes[: len(seeds)]
+def rollouts(
+    act: Act, envs: VectorEnv, seeds: Sequence[int], agents: int = 1, on_step: OnStep | None = None
+) -> list[list[Episode]]:
+    """For each agent one episode a seed, in lock-step; `on_step` is called after each reset and step.
+
+    The environments belong to the agents in equal blocks, each of which goes through the same seeds.
+    """
+    workers = envs.size // agents
+    episodes: list[list[Episode]] = [[] for _ in range(agents)]
+    for first in range(0, len(seeds), workers):
+        chunk = list(seeds[first : first + workers])
+        chunk += [chunk[-1]] * (workers - len(chunk))  # fill the last group; its copies are dropped below
+        group = _group(act, envs, first, chunk * agents, on_step)
+        for agent, own in enumerate(episodes):
+            own += [e._replace(index=first + i) for i, e in enumerate(group[agent * workers : (agent + 1) * workers])]
+    return [own[: len(seeds)] for own in episodes]
 
 
-def filmed(act: Act, envs: VectorEnv, seeds: Sequence[int], video: Path | None) -> list[Episode]:
-    """`rollouts`, with the first episode written to the file `video` if one is named."""
-    if video is None:
-        return rollouts(act, envs, seeds)
-    if video.suffix.lower() not in (".mp4", ".gif"):
-        raise UserError(f"a clip is an .mp4 or a .gif file, got {video}")
-    frames: list[np.ndarray] = []
-    first = rollouts(act, envs, seeds[: envs.size], lambda e: frames.append(e.render(0)))
-    write = write_gif if video.suffix.lower() == ".gif" else write_video
-    write(video, np.stack(frames[: len(first[0].obs)]), envs.spec.fps)
-    return first + rollouts(act, envs, seeds[envs.size :])
+def filmed(act: Act, envs: VectorEnv, seeds: Sequence[int], videos: Sequence[Path | None]) -> list[list[Episode]]:
+    """`rollouts` of one agent a video, with its first episode written to the file if one is named."""
+    agents = len(videos)
+    if not any(videos):
+        return rollouts(act, envs, seeds, agents)
+    for video in videos:
+        if video is not None and video.suffix.lower() not in (".mp4", ".gif"):
+            raise UserError(f"a clip is an .mp4 or a .gif file, got {video}")
+    workers, frames = envs.size // agents, [[] for _ in videos]
+
+    def film(envs: VectorEnv) -> None:
+        for agent, clip in enumerate(frames):
+            clip.append(envs.render(agent * workers))
+
+    first = rollouts(act, envs, seeds[:workers], agents, film)
+    for video, clip, episodes in zip(videos, frames, first, strict=True):
+        if video is not None:
+            write = write_gif if video.suffix.lower() == ".gif" else write_video
+            write(video, np.stack(clip[: len(episodes[0].obs)]), envs.spec.fps)
+    rest = rollouts(act, envs, seeds[workers:], agents)
+    return [begun + others for begun, others in zip(first, rest, strict=True)]
 
 
 def _group(act: Act, envs: VectorEnv, first: int, seeds: list[int], on_step: OnStep | None) -> list[Episode]:
-    obs = np.stack([envs.reset(i, seed) for i, seed in enumerate(seeds)])
+    envs.send_resets(dict(enumerate(seeds)))
+    begun = envs.receive_resets()
+    obs = np.stack([begun[i] for i in range(envs.size)])
     seen, actions, rewards, successes, terminated = [obs], [], [], [], []
     lengths, running = np.zeros(envs.size, int), np.ones(envs.size, bool)
     while running.any():

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
-from ubp2.types import Preferences, Query
+from ubp2.types import Preferences
 
-__all__ = ["append", "init", "sample"]
+__all__ = ["extend", "init", "sample"]
 
 
 def init(capacity: int, length: int, obs_dim: int, action_dim: int) -> Preferences:
@@ -20,15 +19,13 @@ def init(capacity: int, length: int, obs_dim: int, action_dim: int) -> Preferenc
     return Preferences(obs, action, jnp.copy(obs), jnp.copy(action), zeros, jnp.copy(zeros), jnp.zeros((), jnp.int32))
 
 
-@jax.jit
-def _set(buffer: Preferences, *row: Array) -> Preferences:
-    filled = (rows.at[buffer.count].set(x) for rows, x in zip(buffer[:6], row, strict=True))
-    return Preferences(*filled, count=jnp.minimum(buffer.count + 1, buffer.label.shape[0]))
-
-
-def append(buffer: Preferences, query: Query, label: float, weight: float) -> Preferences:
-    """Add one answer; beyond the capacity nothing is written."""
-    return _set(buffer, *query[:4], np.float32(label), np.float32(weight))
+def extend(buffer: Preferences, rows: Preferences) -> Preferences:
+    """Add the first `rows.count` of these rows; beyond the capacity nothing is written."""
+    capacity, width = buffer.label.shape[0], rows.label.shape[0]
+    slot = buffer.count + jnp.arange(width)
+    slot = jnp.where(jnp.arange(width) < rows.count, slot, capacity)  # out of bounds, and dropped
+    filled = (kept.at[slot].set(new, mode="drop") for kept, new in zip(buffer[:6], rows[:6], strict=True))
+    return Preferences(*filled, count=jnp.minimum(buffer.count + rows.count, capacity))
 
 
 def sample(buffer: Preferences, key: Array, count: int) -> Preferences:

@@ -5,6 +5,7 @@ This is the one place where a true reward is on the device. In an ordinary run n
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -38,7 +39,7 @@ def targets(rewards: TrueRewards, batch: Batch) -> RewardTargets:
     return RewardTargets(rewards.reward[batch.index] / rewards.scale)
 
 
-def load(rewards: TrueRewards, episodes: list[Episode]) -> TrueRewards:
+def load(rewards: TrueRewards, episodes: Iterable[Episode]) -> TrueRewards:
     """What adding these episodes one by one gives (used when a run is resumed)."""
     ring, frame = np.array(rewards.reward), 0
     scale = np.float32(rewards.scale)

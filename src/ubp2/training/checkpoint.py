@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,7 +24,7 @@ from ubp2._version import __version__
 from ubp2.database import disk_errors
 from ubp2.errors import UserError
 
-__all__ = ["FORMAT", "Checkpoint", "flatten", "load_latest", "save", "unflatten"]
+__all__ = ["FORMAT", "Checkpoint", "drop_after", "flatten", "load_common", "load_latest", "save", "unflatten"]
 
 FORMAT = 1
 """Version of the layout; the hash over the manifest keeps its place and meaning in all of them."""
@@ -80,17 +80,64 @@ def save(folder: Path, decision: int, arrays: Mapping[str, np.ndarray], meta: Ma
 def load_latest(folder: Path) -> Checkpoint | None:
     """Return the newest checkpoint that is whole, setting damaged ones aside; None if none was ever written."""
     with disk_errors(folder, folder.parent):
-        for path in _candidates(folder):
-            try:
-                return _read(path)
-            except _Damage as damage:
-                _LOG.warning("checkpoint %s is damaged (%s): set aside, trying the one before it", path, damage)
-                _set_aside(path)
+        for decision in sorted({_decision(path) for path in _candidates(folder)}, reverse=True):
+            if (found := _load_at(folder, decision)) is not None:
+                return found
         if any(folder.glob(f"*{_DAMAGED}*")):
             raise UserError(
                 f"every checkpoint in {folder} is damaged; they are kept there as *{_DAMAGED}: "
                 f"put a backup of one in its place, or start a new run"
             )
+    return None
+
+
+def load_common(folders: Sequence[Path]) -> list[Checkpoint] | None:
+    """Return the newest checkpoints of one decision that are whole in every folder; None if none was ever written.
+
+    A kill while a population saves leaves some members one checkpoint ahead of the others. One in the middle of the
+    very first save counts as none: nothing else is on the disk, and all start again.
+    """
+    if len(folders) == 1:
+        latest = load_latest(folders[0])
+        return None if latest is None else [latest]
+    with disk_errors(folders[0], folders[0].parent.parent):
+        held = [{_decision(path) for path in _candidates(folder)} for folder in folders]
+        for decision in sorted(set.intersection(*held), reverse=True):
+            found = [_load_at(folder, decision) for folder in folders]
+            if all(found):
+                return [each for each in found if each is not None]
+        damaged = any(any(folder.glob(f"*{_DAMAGED}*")) for folder in folders)
+    if len(set.union(*held)) <= 1 and not damaged:
+        return None
+    newest = ", ".join(
+        f"{folder.parent.name}: {max(own, default='none')}" for folder, own in zip(folders, held, strict=True)
+    )
+    raise UserError(
+        f"the members of {folders[0].parent.parent} have no whole checkpoint of one decision in common "
+        f"({newest}); go on with them one by one, such as: ubp2 train --resume {folders[0].parent}"
+    )
+
+
+def drop_after(folder: Path, decision: int) -> bool:
+    """Remove the checkpoints after `decision`, and say whether there were any.
+
+    A run that goes back rewrites its databases, with which a newer checkpoint would no longer agree.
+    """
+    with disk_errors(folder, folder.parent):
+        later = [path for path in _candidates(folder) if _decision(path) > decision]
+        for path in later:
+            _remove(path)
+    return bool(later)
+
+
+def _load_at(folder: Path, decision: int) -> Checkpoint | None:
+    """The checkpoint of one decision; None, and set aside, if it is damaged."""
+    for path in (path for path in _candidates(folder) if _decision(path) == decision):
+        try:
+            return _read(path)
+        except _Damage as damage:
+            _LOG.warning("checkpoint %s is damaged (%s): set aside, trying the one before it", path, damage)
+            _set_aside(path)
     return None
 
 

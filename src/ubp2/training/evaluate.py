@@ -1,25 +1,22 @@
-"""Evaluation of the agent as it is: no bonus, no noise, an environment of its own, a fixed list of seeds."""
+"""Evaluation of the agents as they are: no bonus, no noise, environments of their own, a fixed list of seeds."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
 
 from ubp2.agents.base import Agent
 from ubp2.configs import EvaluationConfig
-from ubp2.envs.base import VectorEnv
 from ubp2.errors import UserError
 from ubp2.evaluation.rollout import Act, filmed, rank_correlation, summary
-from ubp2.training.programs import STREAMS, Programs
+from ubp2.training.crew import Crew
+from ubp2.training.programs import STREAMS, TERMS, Programs
 from ubp2.types import Episode
 
-if TYPE_CHECKING:
-    from ubp2.training.loop import Crew
-    from ubp2.training.state import Device
-
-__all__ = ["controller", "evaluate", "reward_correlation", "seeds"]
+__all__ = ["controller", "evaluate", "reward_correlations", "seeds"]
 
 
 def seeds(config: EvaluationConfig, episodes: int) -> list[int]:
@@ -27,56 +24,70 @@ def seeds(config: EvaluationConfig, episodes: int) -> list[int]:
     return [config.seed + i for i in range(episodes)]
 
 
-def controller(agent: Agent, programs: Programs, state: object, name: str, envs: VectorEnv) -> Act:
-    """The policy or the planner as a function of observations [W, D], for `rollouts`."""
-    program = programs.plan if name == "planner" else programs.react
-    start = np.repeat(np.asarray(agent.carry())[None], envs.size, axis=0)
-    carry = start
+def controller(agent: Agent, programs: Programs, state: Any, name: str, agents: int) -> Act:
+    """The policies or the planners as a function of observations [S * W, D], for `rollouts`."""
+    program = programs.eval_plan if name == "planner" else programs.eval_react
+    stream, explore, start = np.int32(STREAMS["evaluate"]), np.float32(0.0), np.asarray(agent.carry())
+    carry: Any = None
 
     def act(obs: np.ndarray, decision: int, first: bool) -> np.ndarray:
         nonlocal carry
-        stream = np.int32(STREAMS["evaluate"])
-        outcome = program(state, start if first else carry, obs, np.float32(0.0), stream, np.int32(decision))
-        carry = outcome.carry
-        return np.asarray(outcome.action)
+        obs = obs.reshape(agents, -1, obs.shape[-1])
+        if carry is None:
+            carry = np.broadcast_to(start, (*obs.shape[:2], *start.shape))
+        begins = np.full(obs.shape[:2], first)
+        carry, told = program(state, carry, obs, begins, explore, stream, np.int32(decision))
+        told = np.asarray(told)
+        return told.reshape(-1, told.shape[-1])[:, : -TERMS - 1]
 
     return act
 
 
-def evaluate(crew: Crew, agent: Agent, programs: Programs, device: Device, t: int) -> dict[str, float]:
-    """Evaluate every controller of the config, write one row, and return it."""
-    config, envs = crew.config.evaluation, crew.eval_envs
-    row: dict[str, float] = {}
-    episodes: list[Episode] = []
+def evaluate(crew: Crew, agent: Agent, programs: Programs, state: Any, t: int) -> list[dict[str, float]]:
+    """Evaluate every controller of the config, all members in lock-step; write one row a member, and return them."""
+    config, envs = crew.config.evaluation, crew.eval_envs()
+    rows: list[dict[str, float]] = [{} for _ in crew.members]
+    episodes: list[list[Episode]] = [[] for _ in crew.members]
     for name in config.controllers:
-        act = controller(agent, programs, device.agent, name, envs)
-        todo = seeds(config, config.episodes)
-        video = crew.run.videos / f"{t:09d}-{name}.mp4" if config.video else None
+        act = controller(agent, programs, state, name, crew.size)
+        todo, none = seeds(config, config.episodes), [None] * crew.size
+        videos = [member.run.videos / f"{t:09d}-{name}.mp4" for member in crew.members] if config.video else none
         try:
-            done = filmed(act, envs, todo, video)
+            done = filmed(act, envs, todo, videos)
         except UserError as error:  # a machine that cannot render still trains
-            if video is None:
+            if not config.video:
                 raise
             crew.progress.note(f"no video: {error}")
-            done = filmed(act, envs, todo, None)
-        row |= {f"{name}/{key}": value for key, value in summary(done, envs.spec.has_success).items()}
-        episodes += done
-    row["reward/rank_correlation"] = reward_correlation(programs, device.agent, episodes, envs.spec.episode_decisions)
-    crew.metrics.write("eval", t, row)
+            done = filmed(act, envs, todo, none)
+        for row, own, more in zip(rows, episodes, done, strict=True):
+            row |= {f"{name}/{key}": value for key, value in summary(more, envs.spec.has_success).items()}
+            own += more
+    correlations = reward_correlations(programs, state, episodes, envs.spec.episode_decisions)
+    for member, row, correlation in zip(crew.members, rows, correlations, strict=True):
+        row["reward/rank_correlation"] = correlation
+        member.metrics.write("eval", t, row)
     if envs.spec.has_success:
-        crew.progress.update(t, success=max(row[f"{name}/success_any"] for name in config.controllers))
-    return row
+        best = [max(row[f"{name}/success_any"] for name in config.controllers) for row in rows]
+        crew.progress.update(t, success=float(np.mean(best)))
+    return rows
 
 
-def reward_correlation(programs: Programs, state: object, episodes: list[Episode], length: int) -> float:
-    """Rank correlation of the learned with the true reward on held-out episodes: a diagnostic, never a signal."""
-    predicted, actual = [], []
-    for episode in episodes:
-        steps = len(episode.action)
-        obs, action = (_padded(x, length) for x in (episode.obs[:-1], episode.action))
-        predicted.append(np.asarray(jax.device_get(programs.predict_reward(state, obs, action)))[:steps])
-        actual.append(episode.true_reward)
-    return rank_correlation(np.concatenate(predicted), np.concatenate(actual))
+def reward_correlations(
+    programs: Programs, state: Any, episodes: Sequence[Sequence[Episode]], length: int
+) -> list[float]:
+    """Rank correlation of the learned with the true reward on held-out episodes of each agent.
+
+    A diagnostic, never a signal.
+    """
+    predicted: list[list[np.ndarray]] = [[] for _ in episodes]
+    for together in zip(*episodes, strict=True):  # the same evaluation seed of every agent
+        obs = np.stack([_padded(e.obs[:-1], length) for e in together])
+        action = np.stack([_padded(e.action, length) for e in together])
+        rewards = np.asarray(jax.device_get(programs.predict_reward(state, obs, action)))
+        for own, reward, episode in zip(predicted, rewards, together, strict=True):
+            own.append(reward[: len(episode.action)])
+    actual = [np.concatenate([e.true_reward for e in own]) for own in episodes]
+    return [rank_correlation(np.concatenate(own), true) for own, true in zip(predicted, actual, strict=True)]
 
 
 def _padded(x: np.ndarray, length: int) -> np.ndarray:

@@ -1,47 +1,48 @@
-"""Algorithm 1: act, step, learn, remember, ask, evaluate, write. Everything under it is a pure jitted function."""
+"""Algorithm 1 for S seeds in lock-step: act, step, learn, remember, ask, evaluate, write.
+
+Everything under it is a compiled function of all seeds. A seed does exactly what it would do alone: episodes, sessions
+and phases are its own, the decision alone is common.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from ubp2.agents.base import Agent
-from ubp2.archive import EpisodeArchive
-from ubp2.configs import Config, given
-from ubp2.envs.base import EnvSpec, VectorEnv
+from ubp2.configs import given
+from ubp2.envs.base import EnvSpec
 from ubp2.errors import UserError
-from ubp2.preference.store import LabelStore
-from ubp2.preference.teachers import Teacher
-from ubp2.progress import Progress
-from ubp2.runs import Metrics, Run
+from ubp2.preference.store import Answered
 from ubp2.system import resident_megabytes
 from ubp2.training import checkpoint, session
+from ubp2.training.crew import Crew
 from ubp2.training.evaluate import evaluate
-from ubp2.training.programs import STREAMS, Programs, compiled, make_programs, memory
+from ubp2.training.ongoing import Ongoing
+from ubp2.training.programs import STREAMS, TERMS, Programs, Selection, compiled, make_programs
+from ubp2.training.startup import Stopwatch, prepare
 from ubp2.training.state import (
     Counters,
-    Current,
     Device,
+    State,
     check_environment,
     episode_seed,
-    make_frame,
     replay_current,
     restore,
     save,
 )
+from ubp2.types import Frame, Step
 
-__all__ = ["Crew", "Result", "train"]
+__all__ = ["Result", "train"]
 
 ROW_EVERY = 100  # decisions between training rows at least, so that short episodes do not flood the log
 
 
 class Result(NamedTuple):
-    """How a run ended."""
+    """How the run of one seed ended."""
 
     decisions: int
     labels: int
@@ -49,124 +50,140 @@ class Result(NamedTuple):
     evaluation: dict[str, float]  # of the last evaluation
 
 
-@dataclass(frozen=True)
-class Crew:
-    """Everything outside the device that a run works with."""
-
-    config: Config  # resolved
-    run: Run
-    envs: VectorEnv  # the one environment that the agent lives in
-    eval_envs: VectorEnv
-    archive: EpisodeArchive
-    store: LabelStore
-    teacher: Teacher
-    metrics: Metrics
-    progress: Progress
-    stopping: Callable[[], bool]  # a signal asked for the end
+def train(crew: Crew, agent: Agent) -> list[Result]:
+    """Run Algorithm 1 from the last checkpoint, or from the start, to config.steps; one result a member."""
+    programs = make_programs(crew.config, agent, crew.envs.spec, [member.seed for member in crew.members])
+    prepare(programs, crew.config, crew.envs.spec, crew.size)
+    try:
+        return _train(crew, agent, programs)
+    finally:
+        for program in programs:
+            program.cancel()
 
 
-def train(crew: Crew, agent: Agent) -> Result:
-    """Run Algorithm 1 from the last checkpoint, or from the start, to config.steps."""
+def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
     config, envs = crew.config, crew.envs
-    programs = make_programs(config, agent)
-    counters, device, current = _begin(crew, agent, programs)
-    evaluation: dict[str, float] = {}
-    started, first = time.monotonic(), counters.decision
-    while counters.decision < config.steps and not crew.stopping():
+    state = _begin(crew, programs)
+    counters, ongoing = state.counters, state.ongoing
+    evaluations: list[dict[str, float]] = [{} for _ in crew.members]
+    watch, started, first = Stopwatch(crew.progress, crew.waited), time.monotonic(), counters.decision
+    while counters.decision < config.steps and not crew.stopping() and _ready(crew, programs, counters):
         t = counters.decision
-        action = _act(config, programs, counters, device, current)
-        envs.send(action[None])
-        _learn(config, programs, device, t)  # the device works while the environment steps
+        action = _act(crew, programs, state)
+        envs.send(action)
+        watch.decided(planned=_phase(crew, counters) == "planning")
+        state.device.wake(programs)
+        _learn(crew, programs, state.device, t)  # the device works while the environments step
         step = envs.receive()
-        frame = make_frame(current.obs[-1], action, bool(step.terminated[0]), counters.episode, len(current.action))
-        reward = step.true_reward[0] if config.ceiling else 0.0  # an ordinary run hands the device nothing
-        device.agent, device.memory = programs.record(device.agent, device.memory, frame, np.float32(reward))
-        current.add(action, step)
+        ended = step.terminated | step.truncated
+        _record(crew, programs, state, action, step, ended)
+        ongoing.add(action, step)
         counters.decision = t = t + 1
-        if step.terminated[0] or step.truncated[0]:
-            _end_episode(crew, programs, counters, device, current)
+        if ended.any():
             rate = (t - first) / (time.monotonic() - started)
-            timing = {
-                "decisions_per_second": rate,
-                "compiled": compiled(programs),
-                "resident_megabytes": resident_megabytes(),
-            }
-            _write_row(crew, counters, device, current, timing)
-            current = Current(episode_seed(config.seed, counters.episode), [])
-            current.obs.append(envs.reset(0, current.seed).copy())
-            device.carry = agent.carry()[None]
+            timing = {"time/decisions_per_second": rate, "time/compiled": compiled(programs)}
+            _end_episodes(crew, programs, state, np.flatnonzero(ended).tolist(), timing, watch)
         if t == config.steps or (config.evaluation.every and t % config.evaluation.every == 0):
-            evaluation = evaluate(crew, agent, programs, device, t)
+            evaluations = evaluate(crew, agent, programs, state.device.agent, t)
         if t % config.checkpoint.every == 0 or t == config.steps:
-            _require_finite(crew, device, t)
-            save(crew.run, envs.spec, counters, device, current, crew.metrics)
-        crew.progress.update(t, phase=_phase(config, counters), labels=counters.labels)
+            _require_finite(crew, state.device, t)
+            save(crew, programs, state)
+        crew.progress.update(t, phase=_phase(crew, counters), labels=int(counters.labels.sum()))
     finished = counters.decision >= config.steps
-    if finished and not config.ceiling and counters.asked == 0:
+    if not finished:
+        _require_finite(crew, state.device, counters.decision)
+        save(crew, programs, state)
+    elif not config.ceiling and not counters.asked.all():
         crew.progress.note(
             f"nothing was asked: no episode had {config.preferences.segment_length} decisions; "
             f"lower --preferences.segment-length"
         )
-    if not finished:
-        _require_finite(crew, device, counters.decision)
-        save(crew.run, envs.spec, counters, device, current, crew.metrics)
-    return Result(counters.decision, counters.labels, finished, evaluation)
+    return [
+        Result(counters.decision, int(labels), finished, evaluation)
+        for labels, evaluation in zip(counters.labels, evaluations, strict=True)
+    ]
 
 
-def _begin(crew: Crew, agent: Agent, programs: Programs) -> tuple[Counters, Device, Current]:
-    """Fresh state, or that of the newest intact checkpoint."""
-    config, spec = crew.config, crew.envs.spec
-    state = programs.init()
-    empty = memory(config, spec.obs_dim, spec.action_dim, spec.episode_decisions)
-    _, shapes = jax.eval_shape(programs.update, state, empty, np.int32(0), np.int32(0))
-    metrics = {name: np.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}
-    device = Device(state, empty, agent.carry()[None], metrics)  # type: ignore[arg-type]
-    saved = checkpoint.load_latest(crew.run.checkpoints)
+def _begin(crew: Crew, programs: Programs) -> State:
+    """Fresh state, or that of the newest checkpoint that all members have."""
+    folders = [member.run.checkpoints for member in crew.members]
+    saved = checkpoint.load_common(folders)
+    start = saved[0].decision if saved else 0
+    if any([checkpoint.drop_after(folder, start) for folder in folders]):
+        crew.progress.note(
+            f"a kill came while the seeds were saved; all go on from decision {start}, the newest that each has"
+        )
     if saved is None:
-        crew.archive.truncate(0)
-        crew.metrics.truncate(0)
-        counters = Counters()
-        current = Current(episode_seed(config.seed, 0), [])
-        current.obs.append(crew.envs.reset(0, current.seed).copy())
-        return counters, device, current
-    check_environment(EnvSpec.from_dict(saved.meta["environment"]), spec)
-    crew.metrics.truncate(saved.meta["metrics_position"])
-    counters, device, current = restore(saved, device, crew.archive, crew.store, programs)
-    replay_current(crew.envs, current)
-    crew.progress.resume(counters.decision)
-    crew.progress.note(f"resumed at decision {counters.decision} with {counters.labels} labels")
-    return counters, device, current
+        for member in crew.members:
+            member.archive.truncate(0)
+            member.metrics.truncate(0)
+        state = State(Counters.start(crew.size), Device(), Ongoing.empty(crew.size, crew.envs.spec))
+        first = {i: episode_seed(member.seed, 0) for i, member in enumerate(crew.members)}
+        crew.envs.send_resets(first)
+        for i, obs in crew.envs.receive_resets().items():
+            state.ongoing.begin(i, first[i], obs)
+        return state
+    for member, own in zip(crew.members, saved, strict=True):
+        check_environment(EnvSpec.from_dict(own.meta["environment"]), crew.envs.spec)
+        member.metrics.truncate(own.meta["metrics_position"])
+    state = restore(crew, programs, saved)
+    replay_current(crew.envs, state.ongoing)
+    decision, labels = state.counters.decision, int(state.counters.labels.sum())
+    crew.progress.resume(decision)
+    crew.progress.note(f"resumed at decision {decision} with {labels} labels")
+    return state
 
 
-def _phase(config: Config, counters: Counters) -> str:
-    if counters.decision < given(config.training.warmup):
+def _planning(crew: Crew, counters: Counters) -> np.ndarray:
+    """Which members [S] plan once the warm-up is over: those with labels to ask for. The others have their policy."""
+    if crew.config.ceiling:
+        return np.ones(crew.size, bool)
+    return counters.asked < given(crew.config.preferences.budget)
+
+
+def _phase(crew: Crew, counters: Counters) -> str:
+    """The phase of the slowest member."""
+    if counters.decision < given(crew.config.training.warmup):
         return "warm-up"
-    if config.ceiling or counters.asked < given(config.preferences.budget):
-        return "planning"
-    return "policy"
+    return "planning" if _planning(crew, counters).any() else "policy"
 
 
-def _act(config: Config, programs: Programs, counters: Counters, device: Device, current: Current) -> np.ndarray:
-    """Random while warming up, planning while there are labels to ask for, the policy afterwards."""
-    t, phase = counters.decision, _phase(config, counters)
-    if phase == "warm-up":
-        action_dim = device.memory.replay.frames.action.shape[-1]
-        uniform = np.random.default_rng([config.seed, 2, t]).uniform(-1.0, 1.0, action_dim)
-        return uniform.astype(np.float32)
-    act = programs.plan if phase == "planning" else programs.react
-    obs = current.obs[-1][None]
-    decision = act(device.agent, device.carry, obs, np.float32(1.0), np.int32(STREAMS["act"]), np.int32(t))
-    device.carry = decision.carry
-    action, scores, broken = jax.device_get((decision.action[0], decision.scores, decision.broken))
-    if phase == "planning":
-        current.scores.append(np.array([term[0] for term in scores]))
-        counters.broken += int(broken[0])
-    return action
+def _ready(crew: Crew, programs: Programs, counters: Counters) -> bool:
+    """Wait for what the next decision calls; False where a signal came before it was compiled."""
+    if counters.decision < given(crew.config.training.warmup):
+        return True
+    act = programs.plan if _planning(crew, counters).any() else programs.react
+    return act.ready(crew.stopping) and programs.update.ready(crew.stopping)
 
 
-def _learn(config: Config, programs: Programs, device: Device, t: int) -> None:
+def _act(crew: Crew, programs: Programs, state: State) -> np.ndarray:
+    """Actions [S, A]: random while warming up, planning while there are labels to ask for, the policy afterwards."""
+    t, device, ongoing = state.counters.decision, state.device, state.ongoing
+    if t < given(crew.config.training.warmup):
+        size = crew.envs.spec.action_dim
+        draws = [np.random.default_rng([member.seed, 2, t]).uniform(-1.0, 1.0, size) for member in crew.members]
+        return np.array(draws, np.float32)
+    device.wake(programs)
+    planning = _planning(crew, state.counters)
+    first = (ongoing.length == 0)[:, None]
+    now = (ongoing.now()[:, None], first, np.float32(1.0), np.int32(STREAMS["act"]), np.int32(t))
+    acted = [
+        program(device.agent, device.carry, *now)
+        for program, called in ((programs.plan, planning.any()), (programs.react, not planning.all()))
+        if called
+    ]
+    # Members in different phases: each keeps the outcome of its own.
+    device.carry, told = acted[0] if len(acted) == 1 else programs.pick(planning, *acted)
+    told = np.asarray(told)[:, 0]
+    if planning.any():
+        ongoing.plan(planning, told[:, -TERMS - 1 : -1])
+        state.counters.broken += np.where(planning, told[:, -1], 0).astype(np.int64)
+    return told[:, : -TERMS - 1]
+
+
+def _learn(crew: Crew, programs: Programs, device: Device, t: int) -> None:
     """One gradient step a decision; after the warm-up, as many at once as it had decisions."""
-    training = config.training
+    training = crew.config.training
     warmup = given(training.warmup)
     if t < warmup or (t - warmup) % training.update_every:
         return
@@ -174,77 +191,92 @@ def _learn(config: Config, programs: Programs, device: Device, t: int) -> None:
         device.agent, device.metrics = programs.update(device.agent, device.memory, np.int32(t), np.int32(repetition))
 
 
-def _end_episode(crew: Crew, programs: Programs, counters: Counters, device: Device, current: Current) -> None:
-    """Remember the last observation, archive the episode, and ask if a session is due."""
-    config = crew.config
-    last = make_frame(current.obs[-1], np.zeros_like(current.action[-1]), False, counters.episode, len(current.action))
-    device.agent, device.memory = programs.record(device.agent, device.memory, last, np.float32(0.0))
-    crew.archive.append(current.finished(counters.episode))
-    counters.episode += 1
-    budget = given(config.preferences.budget)
-    due = counters.decision // config.preferences.every > counters.sessions and counters.asked < budget
-    if due and not config.ceiling:
-        _ask(crew, programs, counters, device)
-
-
-def _ask(crew: Crew, programs: Programs, counters: Counters, device: Device) -> None:
-    """One session: Algorithm 2 chooses, the store keeps, the teacher answers, the agent takes the answers."""
-    config, t = crew.config, counters.decision
-    selection = jax.device_get(programs.select(device.agent, device.memory.replay, np.int32(t)))
-    if selection.places == 0:  # no episode was long enough so far: the session stays due
-        return
-    most = given(config.preferences.budget) - counters.asked
-    counters.asked += session.ask(config, selection, crew.store, (t, counters.sessions), most)
-    session.answer(config, crew.teacher, crew.archive, crew.store, t, counters.sessions)
-    counters.sessions += 1
-    answers = crew.store.answers(after=counters.cursor, up_to_decision=t)
-    outcome = session.collect(programs, device.agent, device.memory.preferences, answers, counters.cursor)
-    device.memory = device.memory._replace(preferences=outcome.preferences)
-    counters.cursor = outcome.cursor
-    counters.labels += outcome.labels
-    crew.metrics.write(
-        "labels",
-        t,
-        {
-            "labels/used": counters.labels,
-            "labels/accuracy_before": outcome.accuracy_before,
-            "labels/score": float(np.mean(selection.score)),
-        },
+def _record(crew: Crew, programs: Programs, state: State, action: np.ndarray, step: Step, ended: np.ndarray) -> None:
+    """Put the decision, and where it was the last one what it led to, into the memory of each member."""
+    device, numbers = state.device, (state.counters.episode, state.ongoing.length)
+    frame = Frame(state.ongoing.now(), action, step.terminated, *(n.astype(np.int32) for n in numbers))  # type: ignore
+    reward = step.true_reward if crew.config.ceiling else np.zeros(crew.size)  # else the device is handed nothing
+    device.agent, device.memory = programs.record(
+        device.agent, device.memory, frame, step.obs, ended, reward.astype(np.float32)
     )
 
 
-def _require_finite(crew: Crew, device: Device, t: int) -> dict[str, float]:
-    """The metrics of the last update; stops the run, before it can write a checkpoint, if one is not finite."""
-    values = {name: float(value) for name, value in jax.device_get(device.metrics).items()}
-    broken = [name for name, value in values.items() if not np.isfinite(value)]
-    if broken:
-        raise UserError(
-            f"learning diverged: {broken[0]} is not finite at decision {t}; the checkpoints before it are intact, "
-            f"lower --training.learning-rate or look at {crew.run.folder / 'metrics.jsonl'}"
+def _end_episodes(
+    crew: Crew, programs: Programs, state: State, ended: list[int], timing: dict[str, float], watch: Stopwatch
+) -> None:
+    """Archive episodes, ask where a session is due, and write a row, all while the environments reset."""
+    counters, ongoing = state.counters, state.ongoing
+    following = {i: episode_seed(crew.members[i].seed, int(counters.episode[i]) + 1) for i in ended}
+    crew.envs.send_resets(following)
+    crew.each(lambda i: crew.members[i].archive.append(ongoing.episode(i, int(counters.episode[i]))), ended)
+    counters.episode[ended] += 1
+    _ask(crew, programs, state, ended)
+    _write_rows(crew, state, ended, timing, watch)
+    for i, obs in crew.envs.receive_resets().items():
+        ongoing.begin(i, following[i], obs)
+
+
+def _ask(crew: Crew, programs: Programs, state: State, ended: list[int]) -> None:
+    """Sessions: Algorithm 2 chooses, the store keeps, the teacher answers, the agents take the answers."""
+    config, counters, device, t = crew.config, state.counters, state.device, state.counters.decision
+    due = _planning(crew, counters) & (t // config.preferences.every > counters.sessions)
+    due = [] if config.ceiling else [i for i in ended if due[i]]
+    selections = {i: programs.select(device.agent, device.memory.replay, np.int32(i), np.int32(t)) for i in due}
+    selections = {i: chosen for i, chosen in jax.device_get(selections).items() if chosen.places > 0}
+    # Without a place no episode was long enough so far: the session stays due.
+    answers = crew.each(lambda i: _converse(crew, counters, i, selections[i]), selections)
+    for i, answered in answers.items():
+        packed = list(session.batches(config, crew.envs.spec, answered))
+        outcome = session.collect(programs, device.agent, device.memory.preferences, i, packed)
+        device.memory = device.memory._replace(preferences=outcome.preferences)
+        counters.sessions[i] += 1
+        counters.cursor[i] = answered[-1].id if answered else counters.cursor[i]
+        counters.labels[i] += outcome.labels
+        crew.members[i].metrics.write(
+            "labels",
+            t,
+            {
+                "labels/used": int(counters.labels[i]),
+                "labels/accuracy_before": outcome.accuracy_before,
+                "labels/score": float(np.mean(selections[i].score)),
+            },
         )
+
+
+def _converse(crew: Crew, counters: Counters, i: int, selection: Selection) -> list[Answered]:
+    """Ask the questions of one member's session, have them answered, and return the answers that are new."""
+    member, t, number = crew.members[i], counters.decision, int(counters.sessions[i])
+    config, most = member.run.config, given(crew.config.preferences.budget) - int(counters.asked[i])
+    counters.asked[i] += session.ask(config, selection, member.store, (t, number), most)
+    session.answer(config, crew.teacher, member.archive, member.store, t, number)
+    return member.store.answers(after=int(counters.cursor[i]), up_to_decision=t)
+
+
+def _require_finite(crew: Crew, device: Device, t: int) -> dict[str, np.ndarray]:
+    """The metrics [S] of the last update; stops before a checkpoint can be written if one is not finite."""
+    values: dict[str, np.ndarray] = jax.device_get(device.metrics)
+    for name, value in values.items():
+        for i in np.flatnonzero(~np.isfinite(value)):
+            raise UserError(
+                f"learning diverged: {name} is not finite at decision {t}; the checkpoints before it are intact, "
+                f"lower --training.learning-rate or look at {crew.members[i].run.folder / 'metrics.jsonl'}"
+            )
     return values
 
 
-def _write_row(crew: Crew, counters: Counters, device: Device, current: Current, timing: dict[str, float]) -> None:
+def _write_rows(crew: Crew, state: State, ended: list[int], timing: dict[str, float], watch: Stopwatch) -> None:
     """One training row at the end of an episode."""
-    t = counters.decision
-    if t - counters.last_row < ROW_EVERY and t < crew.config.steps:
+    counters, t = state.counters, state.counters.decision
+    due = [i for i in ended if t - counters.last_row[i] >= ROW_EVERY or t >= crew.config.steps]
+    if not due:
         return
-    counters.last_row = t
-    learned = _require_finite(crew, device, t)
-    values = learned if t > given(crew.config.training.warmup) else {}  # before that there is nothing to report
-    values |= {
-        "labels/used": counters.labels,
-        "episode/return": sum(current.true_reward),
-        "episode/length": len(current.action),
-        "plan/broken": counters.broken,
-    }
-    if crew.envs.spec.has_success:
-        values["episode/success_any"] = float(any(current.success))
-        values["episode/success_last"] = float(current.success[-1])
-    if current.scores:
-        terms = np.mean(current.scores, axis=0)
-        names = ("plan/reward", "bonus/reward", "bonus/dynamics", "plan/value", "bonus/value")
-        values |= {name: float(term) for name, term in zip(names, terms, strict=True)}
-    values |= {f"time/{name}": value for name, value in timing.items()}
-    crew.metrics.write("train", t, values)
+    counters.last_row[due] = t
+    learned = _require_finite(crew, state.device, t)
+    learned = learned if t > given(crew.config.training.warmup) else {}  # before that there is nothing to report
+    timing = timing | {"time/resident_megabytes": resident_megabytes()} | watch.untold()
+    for i in due:
+        values = {name: float(value[i]) for name, value in learned.items()}
+        values |= {"labels/used": int(counters.labels[i]), "plan/broken": int(counters.broken[i])}
+        crew.members[i].metrics.write(
+            "train", t, values | state.ongoing.summary(i, crew.envs.spec.has_success) | timing
+        )

@@ -1,12 +1,13 @@
-"""The compiled programs of a run: every device computation of the loop, each jitted once with fixed shapes.
+"""The compiled programs of a population: every device computation of the loop, each for one set of shapes.
 
-Randomness has no state: each program folds the decision (or another counter) into the run's key, so that a resumed
-run draws what an uninterrupted one would have drawn.
+The functions here are of one run; `make_programs` lifts them over seeds, so that arrays have a leading axis [S], also
+where S is 1. Randomness has no state: each program folds the decision (or another counter) into the run's key, so that
+a resumed run draws what an uninterrupted one would have drawn, and a seed draws the same whoever runs beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,17 +17,21 @@ import numpy as np
 from jax import Array
 
 from ubp2 import replay as replay_
-from ubp2.agents.base import Action, Agent, Metrics
+from ubp2.agents.base import Action, Agent
 from ubp2.configs import Config, given
+from ubp2.envs.base import EnvSpec
 from ubp2.preference import buffer, queries
 from ubp2.replay import Replay
 from ubp2.training import ceiling
 from ubp2.training.ceiling import TrueRewards
+from ubp2.training.compilation import Program
+from ubp2.training.seeds import at, lift
 from ubp2.types import Frame, Preferences, Segments
 
-__all__ = ["STREAMS", "Memory", "Programs", "Selection", "compiled", "make_programs", "memory"]
+__all__ = ["STREAMS", "TERMS", "Acted", "Memory", "Programs", "Selection", "compiled", "make_programs", "memory"]
 
 STREAMS = {"act": 1, "update": 2, "select": 3, "evaluate": 4}
+TERMS = 5  # terms of a plan, the fields of `Scores`
 
 
 class Memory(NamedTuple):
@@ -35,6 +40,13 @@ class Memory(NamedTuple):
     replay: Replay
     preferences: Preferences
     true_rewards: TrueRewards | None
+
+
+class Acted(NamedTuple):
+    """A decision of each of W environments, with all that the host wants of it in one array: one transfer."""
+
+    carry: Array  # [W, ...]
+    told: Array  # [W, A + TERMS + 1] action, terms of the plan, scores that were not finite
 
 
 class Selection(NamedTuple):
@@ -47,19 +59,24 @@ class Selection(NamedTuple):
 
 
 class Programs(NamedTuple):
-    """Jitted functions; `step` arguments are counters that are folded into the key."""
+    """Compiled functions of trees [S, ...]; `step` is a counter that is folded into the key, `seed` an index into S."""
 
-    init: Callable[[], Any]
-    record: Callable[..., tuple[Any, Memory]]  # state, memory, frame, true_reward
-    plan: Callable[..., Action]  # state, carry [W, ...], obs [W, D], explore, stream, step
-    react: Callable[..., Action]
-    update: Callable[..., tuple[Any, Metrics]]  # state, memory, step, repetition
-    select: Callable[..., Selection]  # state, replay, step
-    predict_reward: Callable[..., Array]
+    init: Program  # () -> state, memory, carry [S, 1, ...]
+    record: Program  # state, memory, frame, last obs [S, D], ended [S], true_reward [S] -> state, memory
+    plan: Program  # state, carry [S, W, ...], obs [S, W, D], first [S, W], explore, stream, step -> Acted; W is 1
+    react: Program
+    pick: Program  # where [S], Acted, Acted -> Acted
+    update: Program  # state, memory, step, repetition -> state, metrics
+    select: Program  # state, replay, seed, step -> Selection
+    judge: Program  # state, seed, rows [K] -> predicted returns [2, K] of the left and the right segments
+    remember: Program  # preferences, seed, rows [K] -> preferences
+    eval_plan: Program  # `plan` and `react` with the environments of the evaluation
+    eval_react: Program
+    predict_reward: Program  # state, obs [S, N, D], action [S, N, A] -> [S, N]; N decisions of an episode
 
 
 def memory(config: Config, obs_dim: int, action_dim: int, episode_decisions: int) -> Memory:
-    """Empty buffers of the sizes that the run needs."""
+    """Empty buffers of the sizes that a run needs."""
     decisions = given(config.training.replay_capacity)
     capacity = decisions + decisions // episode_decisions + episode_decisions + 2  # last frames take slots too
     preferences = config.preferences
@@ -72,17 +89,47 @@ def memory(config: Config, obs_dim: int, action_dim: int, episode_decisions: int
     )
 
 
-def _record(agent: Agent, state: Any, memory: Memory, frame: Frame, true_reward: Array) -> tuple[Any, Memory]:
+def _init(config: Config, agent: Agent, spec: EnvSpec, root: Array) -> tuple[Any, Memory, Array]:
+    empty = memory(config, spec.obs_dim, spec.action_dim, spec.episode_decisions)
+    return agent.init(jax.random.fold_in(root, 0)), empty, agent.carry()[None]
+
+
+def _record(agent: Agent, state: Any, memory: Memory, frame: Frame, last: Array, ended: Array, true_reward: Array):
+    """Remember a decision and, where it ended the episode, the last observation in a slot with a zero action."""
     rewards = memory.true_rewards
     if rewards is not None:
         rewards = ceiling.add(rewards, memory.replay.total % rewards.reward.shape[0], true_reward)
-    remembered = Memory(replay_.add(memory.replay, frame), memory.preferences, rewards)
-    return agent.observe(state, frame.obs), remembered
+    closing = Frame(last, jnp.zeros_like(frame.action), jnp.zeros_like(frame.terminated), frame.episode, frame.step + 1)
+    frames = jax.tree.map(lambda *parts: jnp.stack(parts), frame, closing)
+    replay = replay_.extend(memory.replay, frames, 1 + ended.astype(jnp.int32))
+    state = agent.observe(state, frame.obs)
+    # What an observation leaves as it is (all but its statistics) is the same object, and needs no selection.
+    state = jax.tree.map(
+        lambda new, old: old if new is old else jnp.where(ended, new, old), agent.observe(state, last), state
+    )
+    return state, Memory(replay, memory.preferences, rewards)
 
 
-def _act(act: Callable[..., Action], root: Array, state: Any, carry: Array, obs: Array, explore: Array, *step: Array):
+def _act(
+    agent: Agent,
+    act: Callable[..., Action],
+    root: Array,
+    state: Any,
+    carry: Array,
+    obs: Array,
+    first: Array,
+    explore: Array,
+    *step: Array,
+) -> Acted:
+    """A decision of each of W environments; `first` [W] says where an episode starts, and with it the carry."""
     keys = jax.random.split(_fold(root, *step), obs.shape[0])
-    return jax.vmap(lambda c, o, k: act(state, c, o, explore, k))(carry, obs, keys)
+
+    def one(carry: Array, obs: Array, first: Array, key: Array) -> Acted:
+        action = act(state, jnp.where(first, agent.carry(), carry), obs, explore, key)
+        told = [action.action, jnp.stack(action.scores), action.broken.astype(jnp.float32)[None]]
+        return Acted(action.carry, jnp.concatenate(told))
+
+    return jax.vmap(one)(carry, obs, first, keys)
 
 
 def _fold(key: Array, *counters: Array) -> Array:
@@ -119,20 +166,49 @@ def _select(config: Config, agent: Agent, root: Array, state: Any, replay: Repla
     )
 
 
-def make_programs(config: Config, agent: Agent) -> Programs:
-    """Compile-ready functions for one resolved config."""
-    root = jax.random.key(np.uint32(config.seed & 0xFFFFFFFF))
+def _judge(agent: Agent, state: Any, rows: Preferences) -> Array:
+    """Returns that the reward model predicts for the two segments of each row: [2, K]."""
+    nowhere = jnp.zeros(rows.label.shape, jnp.int32)
+    sides = (Segments(obs, action, nowhere, nowhere) for obs, action in (rows[:2], rows[2:4]))
+    return jnp.stack([jnp.mean(agent.segment_returns(state, side), axis=0) for side in sides])
+
+
+def make_programs(config: Config, agent: Agent, spec: EnvSpec, seeds: Sequence[int]) -> Programs:
+    """The functions above for these seeds and one resolved config; nothing is compiled yet."""
+    count = len(seeds)
+    roots = jnp.stack([jax.random.key(np.uint32(seed & 0xFFFFFFFF)) for seed in seeds])
+
+    def acting(act: Callable[..., Action]) -> Program:
+        return Program(lift(partial(_act, agent, act), count, (0, 0, 0, 0, 0, None, None, None)), bound=(roots,))
+
+    def select(roots: Array, state: Any, replay: Replay, seed: Array, step: Array) -> Selection:
+        return _select(config, agent, *at((roots, state, replay), seed, count), step)
+
+    def remember(preferences: Preferences, seed: Array, rows: Preferences) -> Preferences:
+        counts = jnp.where(jnp.arange(count) == seed, rows.count, 0)  # of the other seeds' rows none is written
+        extend = lift(lambda own, n: buffer.extend(own, rows._replace(count=n)), count, (0, 0))
+        return extend(preferences, counts)
+
+    plan, react = acting(agent.plan), acting(agent.react)
+    alike = config.evaluation.workers == 1  # then evaluation has the shapes of training
     return Programs(
-        init=jax.jit(lambda: agent.init(jax.random.fold_in(root, 0))),
-        record=jax.jit(partial(_record, agent), donate_argnums=(0, 1)),
-        plan=jax.jit(partial(_act, agent.plan, root)),
-        react=jax.jit(partial(_act, agent.react, root)),
-        update=jax.jit(partial(_update, config, agent, root), donate_argnums=0),
-        select=jax.jit(partial(_select, config, agent, root)),
-        predict_reward=jax.jit(agent.predict_reward),
+        init=Program(lift(partial(_init, config, agent, spec), count, (0,)), bound=(roots,)),
+        record=Program(lift(partial(_record, agent), count, (0,) * 6), donate=(0, 1)),
+        plan=plan,
+        react=react,
+        pick=Program(lift(lambda where, a, b: jax.tree.map(partial(jnp.where, where), a, b), count, (0, 0, 0))),
+        update=Program(
+            lift(partial(_update, config, agent), count, (0, 0, 0, None, None)), bound=(roots,), donate=(0,)
+        ),
+        select=Program(select, bound=(roots,)),
+        judge=Program(lambda state, seed, rows: _judge(agent, at(state, seed, count), rows)),
+        remember=Program(remember, donate=(0,)),
+        eval_plan=plan if alike else acting(agent.plan),
+        eval_react=react if alike else acting(agent.react),
+        predict_reward=Program(lift(agent.predict_reward, count, (0, 0, 0))),
     )
 
 
 def compiled(programs: Programs) -> int:
     """How many compilations the programs have cost so far; constant once every shape was seen."""
-    return sum(program._cache_size() for program in programs)  # type: ignore[attr-defined]
+    return sum(program.compilations for program in set(programs))

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from ubp2.archive import EpisodeArchive
 from ubp2.configs import Config
-from ubp2.preference import buffer
+from ubp2.envs.base import EnvSpec
 from ubp2.preference.store import Answered, LabelStore
 from ubp2.preference.teachers import Teacher
 from ubp2.training.programs import Programs, Selection
+from ubp2.training.startup import empty_rows
 from ubp2.types import Preferences, Query, Segments
 
-__all__ = ["Outcome", "answer", "ask", "collect"]
+__all__ = ["Outcome", "answer", "ask", "batches", "collect"]
 
 
 class Outcome(NamedTuple):
     """What a session brought."""
 
     preferences: Preferences
-    cursor: int  # the last answer taken from the store
     labels: int  # answers taken that carry weight
     accuracy_before: float  # share of the new labels that the reward ensemble had right; NaN without labels
 
@@ -68,16 +70,27 @@ def answer(
         store.answer(question.id, float(label), float(weight), annotator=config.preferences.teacher)
 
 
-def collect(programs: Programs, state: Any, preferences: Preferences, answers: list[Answered], cursor: int) -> Outcome:
-    """Move new answers from the store to the device, judging first how many the reward model foresaw."""
-    right, weighted = 0.0, 0
-    for answered in answers:
-        query = answered.query
-        if answered.weight > 0:
-            left = float(np.sum(programs.predict_reward(state, query.left_obs, query.left_action)))
-            other = float(np.sum(programs.predict_reward(state, query.right_obs, query.right_action)))
-            right += 0.5 if answered.label == 0.5 else float((left > other) == (answered.label > 0.5))
-            weighted += 1
-        preferences = buffer.append(preferences, query, answered.label, answered.weight)
-        cursor = answered.id
-    return Outcome(preferences, cursor, weighted, right / weighted if weighted else float("nan"))
+def batches(config: Config, spec: EnvSpec, answers: Sequence[Answered]) -> Iterator[Preferences]:
+    """Answers as rows of one fixed shape, that of a session, the last ones padded."""
+    size = config.preferences.per_session
+    for first in range(0, len(answers), size):
+        rows, some = empty_rows(config, spec), answers[first : first + size]
+        for i, answered in enumerate(some):
+            for array, value in zip(rows[:6], (*answered.query[:4], answered.label, answered.weight), strict=True):
+                array[i] = value  # type: ignore[index]
+        yield rows._replace(count=np.int32(len(some)))  # type: ignore[arg-type]
+
+
+def collect(
+    programs: Programs, state: Any, preferences: Preferences, seed: int, packed: Sequence[Preferences]
+) -> Outcome:
+    """Move new answers of one member to the device, judging first how many its reward model foresaw."""
+    right, weighted, index = 0.0, 0, np.int32(seed)
+    for rows in packed:
+        left, other = jax.device_get(programs.judge(state, index, rows))
+        label = np.asarray(rows.label)
+        foreseen = np.where(label == 0.5, 0.5, (left > other) == (label > 0.5))
+        given = np.asarray(rows.weight) > 0  # padding has none
+        right, weighted = right + float(foreseen[given].sum()), weighted + int(given.sum())
+        preferences = programs.remember(preferences, index, rows)
+    return Outcome(preferences, weighted, right / weighted if weighted else float("nan"))

@@ -1,97 +1,91 @@
-"""The state of a run: what is on the device, what is on the host, and how both are saved and restored."""
+"""The state of a population: what is on the device, what is on the host, and how both are saved and restored."""
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ubp2 import replay as replay_
-from ubp2.archive import EpisodeArchive
 from ubp2.envs.base import EnvSpec, VectorEnv
 from ubp2.errors import UserError
-from ubp2.preference import buffer
-from ubp2.preference.store import LabelStore
-from ubp2.runs import Metrics, Run
-from ubp2.training import ceiling, checkpoint
-from ubp2.training.programs import Memory, Programs
-from ubp2.types import Episode, Frame, Step
+from ubp2.training import ceiling, checkpoint, session
+from ubp2.training.crew import Crew
+from ubp2.training.ongoing import Ongoing
+from ubp2.training.programs import Memory, Programs, memory
+from ubp2.training.seeds import join, take
 
 __all__ = [
     "Counters",
-    "Current",
     "Device",
+    "State",
     "check_environment",
     "episode_seed",
-    "make_frame",
     "replay_current",
     "restore",
     "restore_agent",
     "save",
 ]
 
-_CURRENT_FIELDS = ("obs", "action", "true_reward", "success", "scores")
-
 
 @dataclass
 class Counters:
-    """Where the run stands."""
+    """Where the runs stand: the decision is common, everything else is one number a seed, [S]."""
 
-    decision: int = 0
-    episode: int = 0  # index of the episode in progress
-    sessions: int = 0
-    asked: int = 0  # questions put into the label store
-    labels: int = 0  # answers with weight that the agent has learned from
-    cursor: int = 0  # last answer taken from the label store
-    last_row: int = 0  # decision of the last training row
-    broken: int = 0  # plan scores that were not finite
+    decision: int
+    episode: np.ndarray  # index of the episode in progress
+    sessions: np.ndarray
+    asked: np.ndarray  # questions put into the label store
+    labels: np.ndarray  # answers with weight that the agent has learned from
+    cursor: np.ndarray  # last answer taken from the label store
+    last_row: np.ndarray  # decision of the last training row
+    broken: np.ndarray  # plan scores that were not finite
+
+    @classmethod
+    def start(cls, seeds: int) -> Counters:
+        """Nothing has happened."""
+        return cls(0, *(np.zeros(seeds, np.int64) for _ in fields(cls)[1:]))
+
+    @classmethod
+    def join(cls, metas: Sequence[dict[str, Any]]) -> Counters:
+        """What `of` gave for each seed, at one decision."""
+        own = (np.array([meta[each.name] for meta in metas], np.int64) for each in fields(cls)[1:])
+        return cls(metas[0]["decision"], *own)
+
+    def of(self, seed: int) -> dict[str, int]:
+        """The counters of one seed, for its checkpoint."""
+        return {"decision": self.decision} | {f.name: int(getattr(self, f.name)[seed]) for f in fields(self)[1:]}
 
 
 @dataclass
 class Device:
-    """What learning changes, on the accelerator."""
+    """What learning changes, on the accelerator; every array has the seed axis [S]."""
 
-    agent: Any
-    memory: Memory
-    carry: jax.Array  # [1, ...] warm start of the next plan
-    metrics: dict[str, jax.Array]  # of the last update
+    agent: Any = None  # None before `wake`
+    memory: Any = None  # Memory
+    carry: Any = None  # [S, 1, ...] warm start of the next plan
+    metrics: dict[str, jax.Array] = field(default_factory=dict)  # [S] of the last update; empty before the first
+
+    def wake(self, programs: Programs) -> None:
+        """Make fresh parameters and empty memories, if there are none yet.
+
+        A random decision needs neither, and so the first one does not wait for the program that makes them.
+        """
+        if self.agent is None:
+            self.agent, self.memory, self.carry = programs.init()
 
 
 @dataclass
-class Current:
-    """The episode in progress, as lists that grow by one entry a decision."""
+class State:
+    """All of it."""
 
-    seed: int
-    obs: list[np.ndarray]
-    action: list[np.ndarray] = field(default_factory=list)
-    true_reward: list[float] = field(default_factory=list)
-    success: list[bool] = field(default_factory=list)
-    scores: list[np.ndarray] = field(default_factory=list)  # [5] terms of each plan
-    terminated: bool = False
-
-    def add(self, action: np.ndarray, step: Step) -> None:
-        """Append one decision and what came of it."""
-        self.action.append(action)
-        self.obs.append(step.obs[0].copy())
-        self.true_reward.append(float(step.true_reward[0]))
-        self.success.append(bool(step.success[0]))
-        self.terminated = bool(step.terminated[0])
-
-    def finished(self, index: int) -> Episode:
-        """The episode as it goes into the archive."""
-        return Episode(
-            index,
-            self.seed,
-            np.stack(self.obs),
-            np.stack(self.action),
-            np.array(self.true_reward, np.float64),
-            np.array(self.success, bool),
-            self.terminated,
-        )
+    counters: Counters
+    device: Device
+    ongoing: Ongoing
 
 
 def episode_seed(run_seed: int, index: int) -> int:
@@ -99,14 +93,22 @@ def episode_seed(run_seed: int, index: int) -> int:
     return int(np.random.SeedSequence([run_seed, 1, index]).generate_state(1)[0] >> 1)
 
 
-def save(run: Run, spec: EnvSpec, counters: Counters, device: Device, current: Current, metrics: Metrics) -> None:
-    """Write a checkpoint: the agent, the counters and the episode in progress. The rest is in the two databases."""
-    arrays = checkpoint.flatten((device.agent, device.carry, device.metrics))
-    for name in _CURRENT_FIELDS:
-        arrays[f"current/{name}"] = np.array(getattr(current, name))
-    meta = {**dataclasses.asdict(counters), "seed": current.seed, "metrics_position": metrics.position()}
-    meta["environment"] = spec._asdict()  # so that the agent can be loaded without its environment
-    checkpoint.save(run.checkpoints, counters.decision, arrays, meta, run.config.checkpoint.keep)
+def save(crew: Crew, programs: Programs, state: State) -> None:
+    """Write a checkpoint of every member: agent, counters and episode in progress. The rest is in two databases."""
+    device, counters = state.device, state.counters
+    device.wake(programs)
+    metrics = device.metrics or {k: np.zeros(v.shape, v.dtype) for k, v in programs.update.outputs()[1].items()}
+    held = jax.device_get((device.agent, device.carry, metrics))
+    spec = crew.envs.spec._asdict()  # so that the agent can be loaded without its environment
+
+    def write(seed: int) -> None:
+        member, arrays = crew.members[seed], checkpoint.flatten(take(held, seed))
+        arrays |= {f"current/{name}": array for name, array in state.ongoing.arrays(seed).items()}
+        meta = counters.of(seed) | {"seed": int(state.ongoing.seed[seed]), "environment": spec}
+        meta["metrics_position"] = member.metrics.position()
+        checkpoint.save(member.run.checkpoints, counters.decision, arrays, meta, crew.config.checkpoint.keep)
+
+    crew.each(write, range(crew.size))
 
 
 def check_environment(trained: EnvSpec, here: EnvSpec) -> None:
@@ -120,53 +122,59 @@ def check_environment(trained: EnvSpec, here: EnvSpec) -> None:
             )
 
 
-def restore_agent(saved: checkpoint.Checkpoint, like: Any) -> Any:
-    """The agent's state alone; `like` is a fresh one of the same config."""
-    own = {name.removeprefix("[0]"): array for name, array in saved.arrays.items() if name.startswith("[0]")}
-    return checkpoint.unflatten(like, own)
+def restore_agent(saved: Sequence[checkpoint.Checkpoint], like: Any) -> Any:
+    """The agents alone, with a seed axis; `like` is one of the same config, arrays or their shapes."""
+    own = ({n.removeprefix("[0]"): array for n, array in c.arrays.items() if n.startswith("[0]")} for c in saved)
+    return join([checkpoint.unflatten(like, arrays) for arrays in own])
 
 
-def restore(
-    saved: checkpoint.Checkpoint, device: Device, archive: EpisodeArchive, store: LabelStore, programs: Programs
-) -> tuple[Counters, Device, Current]:
+def restore(crew: Crew, programs: Programs, saved: Sequence[checkpoint.Checkpoint]) -> State:
     """The state that `save` saw, with replay and labels rebuilt from the two databases."""
-    meta = saved.meta
-    counters = Counters(**{f.name: meta[f.name] for f in dataclasses.fields(Counters)})
-    lists: dict[str, Any] = {name: list(saved.arrays[f"current/{name}"]) for name in _CURRENT_FIELDS}
-    current = Current(meta["seed"], **lists)
-    arrays = {name: array for name, array in saved.arrays.items() if not name.startswith("current/")}
-    agent, carry, metrics = checkpoint.unflatten((device.agent, device.carry, device.metrics), arrays)
-
-    archive.truncate(counters.episode)
-    episodes = list(archive.iterate())
-    replay = replay_.load(device.memory.replay, episodes)
-    true_rewards = device.memory.true_rewards
-    if true_rewards is not None:
-        true_rewards = ceiling.load(true_rewards, episodes)
-    preferences = device.memory.preferences
-    for answered in store.answers(up_to=counters.cursor):
-        preferences = buffer.append(preferences, answered.query, answered.label, answered.weight)
-    memory = Memory(replay, preferences, true_rewards)
-    scratch = jax.tree.map(jnp.copy, agent)  # `record` also feeds the normaliser, which has seen these frames already
-    for i, action in enumerate(current.action):
-        frame = make_frame(current.obs[i], action, False, counters.episode, i)
-        reward = 0.0 if true_rewards is None else current.true_reward[i]
-        scratch, memory = programs.record(scratch, memory, frame, np.float32(reward))
-    return counters, Device(agent, memory, carry, metrics), current
+    counters = Counters.join([each.meta for each in saved])
+    ongoing = Ongoing.empty(crew.size, crew.envs.spec)
+    agent, _, carry = programs.init.outputs()
+    like = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (agent, carry, programs.update.outputs()[1])
+    )
+    trees = []
+    for seed, each in enumerate(saved):
+        ongoing.restore(seed, each.meta["seed"], each.arrays)
+        trees.append(checkpoint.unflatten(like, {n: a for n, a in each.arrays.items() if not n.startswith("current/")}))
+        crew.members[seed].archive.truncate(int(counters.episode[seed]))
+    agent, carry, metrics = join(trees)
+    held = join([_remembered(crew, seed, ongoing) for seed in range(crew.size)])
+    preferences = held.preferences
+    for seed, member in enumerate(crew.members):
+        answers = member.store.answers(up_to=int(counters.cursor[seed]))
+        for rows in session.batches(crew.config, crew.envs.spec, answers):
+            preferences = programs.remember(preferences, np.int32(seed), rows)
+    return State(counters, Device(agent, held._replace(preferences=preferences), carry, metrics), ongoing)
 
 
-def make_frame(obs: np.ndarray, action: np.ndarray, terminated: bool, episode: int, step: int) -> Frame:
-    """A frame with the dtypes that the compiled programs expect."""
-    return Frame(obs, action, np.bool_(terminated), np.int32(episode), np.int32(step))  # type: ignore[arg-type]
+def _remembered(crew: Crew, seed: int, ongoing: Ongoing) -> Memory:
+    """The replay of one member, from its archive and its episode in progress; no label yet.
+
+    Episodes are read from the disk one at a time, so that a long run is not in memory twice.
+    """
+    spec, archive = crew.envs.spec, crew.members[seed].archive
+    empty = memory(crew.config, spec.obs_dim, spec.action_dim, spec.episode_decisions)
+    current = ongoing.episode(seed, len(archive))
+    current = current._replace(obs=current.obs[:-1])  # where it stands now is not in the replay yet
+    rewards = empty.true_rewards
+    if rewards is not None:
+        rewards = ceiling.load(rewards, itertools.chain(archive.iterate(), [current]))
+    return Memory(replay_.load(empty.replay, itertools.chain(archive.iterate(), [current])), empty.preferences, rewards)
 
 
-def replay_current(envs: VectorEnv, current: Current) -> None:
-    """Bring the environment to where the episode in progress was: an episode is a function of its seed and actions."""
-    seen = [envs.reset(0, current.seed)]
-    for action in current.action:
-        envs.send(action[None])
-        seen.append(envs.receive().obs[0].copy())
-    if not np.array_equal(np.stack(seen), np.stack(current.obs)):
+def replay_current(envs: VectorEnv, ongoing: Ongoing) -> None:
+    """Bring the environments to where the episodes in progress were: each is a function of its seed and actions."""
+    envs.send_resets({i: int(seed) for i, seed in enumerate(ongoing.seed)})
+    same = [np.array_equal(obs, ongoing.obs[i, 0]) for i, obs in envs.receive_resets().items()]
+    for step in range(int(ongoing.length.max())):
+        behind = np.flatnonzero(ongoing.length > step).tolist()
+        envs.send(ongoing.action[:, step], behind)
+        same.append(np.array_equal(envs.receive().obs[behind], ongoing.obs[behind, step + 1]))
+    if not all(same):
         raise UserError(
             "the environment does not repeat itself: the episode in progress at the checkpoint, simulated again from "
             "its seed and actions, gave other observations; check that reset(seed=...) seeds everything random in it"

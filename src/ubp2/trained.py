@@ -1,0 +1,178 @@
+"""Trained agents: evaluate the newest checkpoint of a run, or load it as a controller."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import jax
+import numpy as np
+
+from ubp2 import population
+from ubp2.agents.base import Agent
+from ubp2.agents.registry import make_agent
+from ubp2.configs import Config
+from ubp2.envs.base import EnvSpec, VectorEnv
+from ubp2.envs.workers import make_vector
+from ubp2.errors import UserError
+from ubp2.evaluation.rollout import filmed, summary
+from ubp2.runs import Run
+from ubp2.training import checkpoint
+from ubp2.training.evaluate import controller as make_controller
+from ubp2.training.evaluate import reward_correlations
+from ubp2.training.programs import STREAMS, Programs, make_programs
+from ubp2.training.state import check_environment, restore_agent
+
+__all__ = [
+    "Controller",
+    "ControllerName",
+    "MakeEnv",
+    "environment",
+    "evaluate",
+    "evaluate_members",
+    "load",
+    "mean_scores",
+    "require_environment",
+]
+
+ControllerName = Literal["policy", "planner"]
+MakeEnv = Callable[[], Any]  # returns a gymnasium.Env
+
+
+def mean_scores(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Mean of each score over the rows that have it."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    found = {name: [row[name] for row in rows if row.get(name) is not None] for name in names}
+    return {name: float(np.mean(values)) if values else float("nan") for name, values in found.items()}
+
+
+def require_environment(run: Run, env: MakeEnv | None) -> None:
+    """A run that was trained with env=... goes on only with it: its `config.env` is a name and no id."""
+    if env is None and run.info().get("custom_environment"):
+        raise UserError(
+            f"{run.folder} was trained on an environment given from Python (env=...); pass the same one to "
+            f"ubp2.resume or ubp2.evaluate, the command line cannot build it"
+        )
+
+
+@contextlib.contextmanager
+def environment(env: str | MakeEnv, config: Config, size: int) -> Iterator[VectorEnv]:
+    """Environments that are closed at the end."""
+    envs = make_vector(env, config.environment, size)
+    try:
+        yield envs
+    finally:
+        envs.close()
+
+
+class _Trained(NamedTuple):
+    config: Config
+    spec: EnvSpec
+    agent: Agent
+    programs: Programs
+    state: Any  # with a seed axis
+
+
+def _load(folders: Sequence[Path]) -> _Trained:
+    """The newest checkpoint of each of these runs, which differ in their seed alone."""
+    runs = [Run.open(folder) for folder in folders]
+    found = [checkpoint.load_latest(run.checkpoints) for run in runs]
+    for folder, saved in zip(folders, found, strict=True):
+        if saved is None:
+            raise UserError(f"{folder} has no checkpoint yet; let it train to its first one, or resume it")
+    all_saved = [saved for saved in found if saved is not None]
+    config, spec = runs[0].config, EnvSpec.from_dict(all_saved[0].meta["environment"])
+    agent = make_agent(config, spec.obs_dim, spec.action_dim)
+    programs = make_programs(config, agent, spec, [run.config.seed for run in runs])
+    like = jax.eval_shape(agent.init, jax.random.key(0))
+    return _Trained(config, spec, agent, programs, restore_agent(all_saved, like))
+
+
+def evaluate(
+    run: Path | str,
+    *,
+    episodes: int = 10,
+    controller: ControllerName = "policy",
+    seed: int | None = None,
+    video: Path | str | None = None,
+    env: MakeEnv | None = None,
+) -> dict[str, float]:
+    """Evaluate the newest checkpoint of a run, without bonus or noise; optionally film the first episode.
+
+    Of a population the mean over its runs, all evaluated on the same episodes.
+    """
+    options: dict[str, Any] = {"episodes": episodes, "controller": controller, "seed": seed, "env": env}
+    return mean_scores(list(evaluate_members(run, video=video, **options).values()))
+
+
+def evaluate_members(
+    run: Path | str,
+    *,
+    episodes: int = 10,
+    controller: ControllerName = "policy",
+    seed: int | None = None,
+    video: Path | str | None = None,
+    env: MakeEnv | None = None,
+) -> dict[str, dict[str, float]]:
+    """`evaluate` for each run of a population, by the name of its folder, in lock-step; a run is its only member."""
+    folders = population.members(run)
+    if video and len(folders) > 1:
+        raise UserError(f"a clip shows one run; film a member of {run}, such as {folders[0]}")
+    for folder in folders:
+        require_environment(Run.open(folder), env)
+    trained = _load(folders)
+    config, count = trained.config, len(folders)
+    first = config.evaluation.seed if seed is None else seed
+    with environment(env or config.env, config, config.evaluation.workers * count) as envs:
+        check_environment(trained.spec, envs.spec)
+        act = make_controller(trained.agent, trained.programs, trained.state, controller, count)
+        videos = [Path(video)] if video else [None] * count
+        done = filmed(act, envs, [first + i for i in range(episodes)], videos)
+    correlations = reward_correlations(trained.programs, trained.state, done, trained.spec.episode_decisions)
+    return {
+        folder.name: {**summary(own, trained.spec.has_success), "rank_correlation": correlation}
+        for folder, own, correlation in zip(folders, done, correlations, strict=True)
+    }
+
+
+class Controller:
+    """A trained policy or planner: `act` maps an observation to an action."""
+
+    def __init__(self, trained: _Trained, name: ControllerName):
+        self._trained = trained
+        self._program = trained.programs.plan if name == "planner" else trained.programs.react
+        self._low, self._high = (np.array(x) for x in (trained.spec.action_low, trained.spec.action_high))
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the plan of the last episode; call it when an episode starts."""
+        self._carry, self._decision = self._trained.agent.carry()[None, None], 0
+
+    def act(self, obs: np.ndarray) -> np.ndarray:
+        """The environment's own action, flat, for one raw observation; no bonus, no noise.
+
+        It stands for one decision: repeat it in the simulator as often as the run did (`environment.action_repeat`).
+        """
+        spec = self._trained.spec
+        batch = np.asarray(obs, np.float32).reshape(1, -1)
+        if batch.shape[1] != spec.obs_dim or not np.isfinite(batch).all():
+            raise UserError(f"expected an observation of {spec.obs_dim} finite numbers, got shape {np.shape(obs)}")
+        stream, decision = np.int32(STREAMS["evaluate"]), np.int32(self._decision)
+        first, explore = np.zeros((1, 1), bool), np.float32(0.0)
+        self._carry, told = self._program(
+            self._trained.state, self._carry, batch[None], first, explore, stream, decision
+        )
+        self._decision += 1
+        return (self._low + (np.asarray(told)[0, 0, : spec.action_dim] + 1.0) / 2.0 * (self._high - self._low)).astype(
+            np.float32
+        )
+
+
+def load(run: Path | str, controller: ControllerName = "policy") -> Controller:
+    """The newest checkpoint of a run as a controller with `.act(obs)`."""
+    folders = population.members(run)
+    if len(folders) > 1:
+        raise UserError(f"{run} holds {len(folders)} runs; load one of them, such as {folders[0]}")
+    return Controller(_load(folders), controller)
