@@ -22,8 +22,6 @@ __all__ = ["EPSILON", "fits", "norm_mish", "norm_mish_gradient"]
 
 EPSILON = 1e-5  # of LayerNorm
 ROWS = 8  # of a tile, which lies in registers
-TILES = 4  # that a program does one after the other, at most
-STAGES = 2
 
 
 def fits(width: int) -> bool:
@@ -40,44 +38,29 @@ def _normal(pre: Array, bias: Array) -> tuple[Array, Array]:
     return (raised - level[:, None]) * rate[:, None], rate[:, None]
 
 
-def _vectors(vectors_ref) -> tuple[Array, Array, Array]:
-    return vectors_ref[0, :], vectors_ref[1, :][None, :], vectors_ref[2, :][None, :]
-
-
 def _norm_mish(pre_ref, vectors_ref, out_ref) -> None:
-    bias, scale, offset = _vectors(vectors_ref)
-
-    def tile(i, _):
-        rows = pl.ds(i * ROWS, ROWS)
-        x = _normal(pre_ref[rows, :], bias)[0] * scale + offset
-        # x (1 - 2 / (e^2 + 2e + 2)), right also where e overflows; a reciprocal root is cheaper than a division
-        e = jnp.exp(x)
-        root = jax.lax.rsqrt(e * (e + 2.0) + 2.0)
-        out_ref[rows, :] = (x - 2.0 * x * root * root).astype(out_ref.dtype)
-        return 0
-
-    jax.lax.fori_loop(0, pre_ref.shape[0] // ROWS, tile, 0)
-
-
-def _padded(rows: int) -> int:
-    return -(-rows // ROWS) * ROWS
+    normal, _ = _normal(pre_ref[:, :], vectors_ref[0, :])
+    x = normal * vectors_ref[1, :][None, :] + vectors_ref[2, :][None, :]
+    # x (1 - 2 / (e^2 + 2e + 2)), right also where e overflows; a reciprocal root is cheaper than a division
+    e = jnp.exp(x)
+    root = jax.lax.rsqrt(e * (e + 2.0) + 2.0)
+    out_ref[:, :] = (x - 2.0 * x * root * root).astype(out_ref.dtype)
 
 
 def _specs(rows: int, members: int, width: int) -> tuple[tuple[int, int], pl.BlockSpec, pl.BlockSpec, pl.BlockSpec]:
     """Grid, and the blocks of [N, E W], of [E, N, W] and of vectors [E, 3, W]."""
-    block = ROWS * math.gcd(rows // ROWS, TILES)
+    tile = math.gcd(rows, ROWS)
     return (
-        (rows // block, members),
-        pl.BlockSpec((block, width), lambda i, member: (i, member)),
-        pl.BlockSpec((None, block, width), lambda i, member: (member, i, 0)),
+        (rows // tile, members),
+        pl.BlockSpec((tile, width), lambda i, member: (i, member)),
+        pl.BlockSpec((None, tile, width), lambda i, member: (member, i, 0)),
         pl.BlockSpec((None, 3, width), lambda i, member: (member, 0, 0)),
     )
 
 
 def norm_mish(pre: Array, vectors: Array, *, interpret: bool = False) -> Array:
     """Mish of LayerNorm of each member's rows: [N, E, W] -> [E, N, W]; vectors [E, 3, W] are bias, scale, offset."""
-    count, members, width = pre.shape
-    rows = _padded(count)
+    rows, members, width = pre.shape
     grid, of_rows, of_members, of_vectors = _specs(rows, members, width)
     return pl.pallas_call(
         _norm_mish,
@@ -85,42 +68,34 @@ def norm_mish(pre: Array, vectors: Array, *, interpret: bool = False) -> Array:
         in_specs=[of_rows, of_vectors],
         out_specs=of_members,
         out_shape=jax.ShapeDtypeStruct((members, rows, width), pre.dtype),
-        compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=STAGES),
+        compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=1),
         interpret=interpret,
         name="norm_mish",
-    )(_grow(pre.reshape(count, members * width), 0, rows), vectors)[:, :count]
+    )(pre.reshape(rows, members * width), vectors)
 
 
 def _norm_mish_gradient(pre_ref, vectors_ref, change_ref, out_ref, sums_ref) -> None:
-    bias, scale, offset = _vectors(vectors_ref)
-
-    def tile(i, sums):
-        rows = pl.ds(i * ROWS, ROWS)
-        normal, rate = _normal(pre_ref[rows, :], bias)
-        x = normal * scale + offset
-        e = jnp.exp(jnp.minimum(x, 20.0))
-        root = jax.lax.rsqrt(e * (e + 2.0) + 2.0)
-        part = root * root
-        change = change_ref[rows, :].astype(jnp.float32) * (1.0 - part * (2.0 - 4.0 * x * e * (e + 1.0) * part))
-        back = change * scale
-        share = 1.0 / back.shape[1]
-        level = (jnp.sum(back, axis=1) * share)[:, None]
-        tilt = (jnp.sum(back * normal, axis=1) * share)[:, None]
-        back = rate * (back - level - normal * tilt)
-        out_ref[rows, :] = back.astype(out_ref.dtype)
-        new = (jnp.sum(back, axis=0), jnp.sum(change * normal, axis=0), jnp.sum(change, axis=0))
-        return tuple(a + b for a, b in zip(sums, new, strict=True))
-
-    zero = jnp.zeros((pre_ref.shape[1],), jnp.float32)
-    sums = jax.lax.fori_loop(0, pre_ref.shape[0] // ROWS, tile, (zero, zero, zero))
-    for i, total in enumerate(sums):
-        sums_ref[i, :] = total
+    normal, rate = _normal(pre_ref[:, :], vectors_ref[0, :])
+    scale = vectors_ref[1, :][None, :]
+    x = normal * scale + vectors_ref[2, :][None, :]
+    e = jnp.exp(jnp.minimum(x, 20.0))
+    root = jax.lax.rsqrt(e * (e + 2.0) + 2.0)
+    part = root * root
+    change = change_ref[:, :].astype(jnp.float32) * (1.0 - part * (2.0 - 4.0 * x * e * (e + 1.0) * part))
+    back = change * scale
+    share = 1.0 / back.shape[1]
+    level = (jnp.sum(back, axis=1) * share)[:, None]
+    tilt = (jnp.sum(back * normal, axis=1) * share)[:, None]
+    back = rate * (back - level - normal * tilt)
+    out_ref[:, :] = back.astype(out_ref.dtype)
+    sums_ref[0, :] = jnp.sum(back, axis=0)
+    sums_ref[1, :] = jnp.sum(change * normal, axis=0)
+    sums_ref[2, :] = jnp.sum(change, axis=0)
 
 
 def norm_mish_gradient(pre: Array, vectors: Array, change: Array, *, interpret: bool = False) -> tuple[Array, Array]:
     """From the change of the outputs [E, N, W] that of the inputs [N, E, W] and of the vectors [E, 3, W]."""
-    count, members, width = pre.shape
-    rows = _padded(count)
+    rows, members, width = pre.shape
     grid, of_rows, of_members, of_vectors = _specs(rows, members, width)
     back, sums = pl.pallas_call(
         _norm_mish_gradient,
@@ -131,15 +106,8 @@ def norm_mish_gradient(pre: Array, vectors: Array, change: Array, *, interpret: 
             jax.ShapeDtypeStruct((rows, members * width), pre.dtype),
             jax.ShapeDtypeStruct((members, grid[0], 3, width), jnp.float32),
         ],
-        compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=STAGES),
+        compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=1),
         interpret=interpret,
         name="norm_mish_gradient",
-    )(_grow(pre.reshape(count, members * width), 0, rows), vectors, _grow(change, 1, rows))
-    return back[:count].reshape(pre.shape), jnp.sum(sums, axis=1)
-
-
-def _grow(x: Array, axis: int, size: int) -> Array:
-    """Zeros behind x, up to `size` along an axis: rows of zeros change no sum."""
-    widths = [(0, 0)] * x.ndim
-    widths[axis] = (0, size - x.shape[axis])
-    return jnp.pad(x, widths)
+    )(pre.reshape(rows, members * width), vectors, change)
+    return back.reshape(pre.shape), jnp.sum(sums, axis=1)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from jax import Array
 
 from ubp2.agents.base import Agent
 from ubp2.configs import given
@@ -69,11 +70,13 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
     watch, started, first = Stopwatch(crew.progress, crew.waited), time.monotonic(), counters.decision
     while counters.decision < config.steps and not crew.stopping() and _ready(crew, programs, counters):
         t = counters.decision
-        action = _act(crew, programs, state)
+        told = _act(crew, programs, state)
+        # The device has its next work before it is asked for the action, and learns while the environments step.
+        state.device.wake(programs)
+        _learn(crew, programs, state.device, t)
+        action = _actions(crew, state, told)
         envs.send(action)
         watch.decided(planned=_phase(crew, counters) == "planning")
-        state.device.wake(programs)
-        _learn(crew, programs, state.device, t)  # the device works while the environments step
         step = envs.receive()
         ended = step.terminated | step.truncated
         _record(crew, programs, state, action, step, ended)
@@ -156,13 +159,14 @@ def _ready(crew: Crew, programs: Programs, counters: Counters) -> bool:
     return act.ready(crew.stopping) and programs.update.ready(crew.stopping)
 
 
-def _act(crew: Crew, programs: Programs, state: State) -> np.ndarray:
-    """Actions [S, A]: random while warming up, planning while there are labels to ask for, the policy afterwards."""
+def _act(crew: Crew, programs: Programs, state: State) -> Array | None:
+    """Let the device decide, by plans while there are labels to ask for and by the policy afterwards.
+
+    None while warming up: the actions are random. Else what `Acted` tells, which is not waited for here.
+    """
     t, device, ongoing = state.counters.decision, state.device, state.ongoing
     if t < given(crew.config.training.warmup):
-        size = crew.envs.spec.action_dim
-        draws = [np.random.default_rng([member.seed, 2, t]).uniform(-1.0, 1.0, size) for member in crew.members]
-        return np.array(draws, np.float32)
+        return None
     device.wake(programs)
     planning = _planning(crew, state.counters)
     first = (ongoing.length == 0)[:, None]
@@ -174,11 +178,20 @@ def _act(crew: Crew, programs: Programs, state: State) -> np.ndarray:
     ]
     # Members in different phases: each keeps the outcome of its own.
     device.carry, told = acted[0] if len(acted) == 1 else programs.pick(planning, *acted)
-    told = np.asarray(told)[:, 0]
+    return told
+
+
+def _actions(crew: Crew, state: State, told: Array | None) -> np.ndarray:
+    """Actions [S, A]: what the device decided, once it has, or random ones."""
+    if told is None:
+        t, size = state.counters.decision, crew.envs.spec.action_dim
+        draws = [np.random.default_rng([member.seed, 2, t]).uniform(-1.0, 1.0, size) for member in crew.members]
+        return np.array(draws, np.float32)
+    numbers, planning = np.asarray(told)[:, 0], _planning(crew, state.counters)
     if planning.any():
-        ongoing.plan(planning, told[:, -TERMS - 1 : -1])
-        state.counters.broken += np.where(planning, told[:, -1], 0).astype(np.int64)
-    return told[:, : -TERMS - 1]
+        state.ongoing.plan(planning, numbers[:, -TERMS - 1 : -1])
+        state.counters.broken += np.where(planning, numbers[:, -1], 0).astype(np.int64)
+    return numbers[:, : -TERMS - 1]
 
 
 def _learn(crew: Crew, programs: Programs, device: Device, t: int) -> None:
