@@ -127,12 +127,11 @@ def reward_supervision(
 def preference_logits(config: Config, model: WorldModel, stats: Normalizer, pairs: Preferences) -> Array:
     """Log odds of every member that left is preferred: [E, P]."""
 
-    def summed(obs: Array, action: Array) -> tuple[Array, Array]:
-        mean, log_std = world_model.reward(config.model, model, world_model.encode(model, stats, obs), action)
-        return jnp.sum(mean, axis=-1), jnp.sum(jnp.exp(2 * log_std), axis=-1)  # over the segment
-
-    left, left_noise = summed(pairs.left_obs, pairs.left_action)
-    right, right_noise = summed(pairs.right_obs, pairs.right_action)
+    obs = jnp.concatenate([pairs.left_obs, pairs.right_obs])  # both sides at once: [2P, L, .]
+    action = jnp.concatenate([pairs.left_action, pairs.right_action])
+    mean, log_std = world_model.reward(config.model, model, world_model.encode(model, stats, obs), action)
+    left, right = jnp.split(jnp.sum(mean, axis=-1), 2, axis=1)  # summed over the segment, [E, P]
+    left_noise, right_noise = jnp.split(jnp.sum(jnp.exp(2 * log_std), axis=-1), 2, axis=1)
     noise = left_noise + right_noise if config.model.reward_likelihood == "marginal" else 0.0
     return bradley_terry.logit(left, right, noise)
 

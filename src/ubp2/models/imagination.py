@@ -16,7 +16,7 @@ from jax import Array
 
 from ubp2.configs import ModelConfig
 from ubp2.models import heads, world_model
-from ubp2.models.networks import MLP, NARROW, as_factor, as_weight, hidden_layers, last_product, norm_mish
+from ubp2.models.networks import MLP, NARROW, hidden_layers, last_product, shared_layer, shared_weight
 from ubp2.models.world_model import WorldModel
 from ubp2.uncertainty import disagreement
 
@@ -26,7 +26,7 @@ __all__ = ["Imagination", "Imagined", "Packed", "act", "infer", "pack", "prepare
 class Packed(NamedTuple):
     """An ensemble laid out for inference."""
 
-    first: Array  # [I, E W] as `as_weight` gives it
+    first: Array  # as `shared_weight` gives it
     vectors: tuple[Array, ...]  # [E, 3, W] bias, scale and offset of each hidden layer
     weights: tuple[Array, ...]  # [E, W, W] of the others
     last: tuple[Array, ...]  # [E, W, O], one for each of the ensembles that were joined, or one for all
@@ -60,23 +60,21 @@ def pack(networks: list[MLP], dtype: jnp.dtype) -> Packed:
     if dtype != jnp.float32 and size <= NARROW:  # few outputs: one product with empty columns is faster than two
         last = (jnp.concatenate([jnp.pad(w, ((0, 0), (0, 0), (0, size - w.shape[-1]))) for w in last]),)
         biases = (jnp.concatenate([jnp.pad(b, ((0, 0), (0, size - b.shape[-1]))) for b in biases]),)
-    flat = jnp.moveaxis(weights[0], 0, 1).reshape(weights[0].shape[1], -1)
     vectors = tuple(jnp.concatenate([network.vectors(i) for network in networks]) for i in layers)
-    return Packed(as_weight(flat), vectors, tuple(weights[1:]), last, biases)
+    return Packed(shared_weight(weights[0]), vectors, tuple(weights[1:]), last, biases)
 
 
 def infer(packed: Packed, x: Array) -> tuple[Array, ...]:
     """The members on rows [N, I]: what the networks give, to the digits of their type. [E, N, O] for each output."""
-    members, _, width = packed.vectors[0].shape
-    pre = (as_factor(x, packed.first.dtype) @ packed.first).reshape(-1, members, width)
-    hidden = hidden_layers(packed.weights, packed.vectors[1:], norm_mish(pre, packed.vectors[0]))
-    outputs, first = [], 0
+    first = shared_layer(x, packed.first, packed.vectors[0])
+    hidden = hidden_layers(packed.weights, packed.vectors[1:], first)
+    outputs, place = [], 0
     for weight, bias in zip(packed.last, packed.biases, strict=True):
-        own = hidden[first : first + len(weight)]
+        own = hidden[place : place + len(weight)]
         # Many outputs are a latent, which is about to be squeezed through a softmax and needs no more digits.
         output = jax.vmap(last_product)(own, weight) if bias.shape[-1] <= NARROW else (own @ weight).astype(jnp.float32)
         outputs.append(output + bias[:, None])
-        first += len(weight)
+        place += len(weight)
     return tuple(outputs)
 
 

@@ -25,14 +25,16 @@ __all__ = [
     "apply_members",
     "apply_own",
     "as_factor",
-    "as_weight",
     "compute_type",
     "ensemble",
     "hidden_layers",
     "last_product",
     "mish",
     "norm_mish",
+    "norm_mish_light",
     "product",
+    "shared_layer",
+    "shared_weight",
     "simnorm",
     "weights_as",
 ]
@@ -71,18 +73,24 @@ def _normal(pre: Array, bias: Array) -> tuple[Array, Array]:
     return centred * rate, rate
 
 
-@jax.custom_vjp
 def norm_mish(pre: Array, vectors: Array) -> Array:
-    """Mish(LayerNorm(pre + bias)) of each member's rows: [N, E, W] -> [E, N, W].
+    """Mish(LayerNorm(pre + bias)) of rows [..., N, W]; vectors [..., 3, W] are bias, scale and offset."""
+    bias, scale, offset = (vectors[..., i : i + 1, :] for i in range(3))
+    return mish(_normal(pre, bias)[0] * scale + offset).astype(pre.dtype)
 
-    vectors [E, 3, W] are bias, scale and offset. The gradient starts again from `pre`, and keeps nothing else.
+
+@jax.custom_vjp
+def norm_mish_light(pre: Array, vectors: Array) -> Array:
+    """`norm_mish` for bfloat16, of members whose rows lie side by side: [N, E, W], [E, 3, W] -> [E, N, W].
+
+    The gradient starts again from `pre`, and keeps nothing else.
     """
-
-    def plain(pre: Array, vectors: Array) -> Array:
-        bias, scale, offset = jnp.moveaxis(vectors, 1, 0)
-        return jnp.moveaxis(mish(_normal(pre, bias)[0] * scale + offset).astype(pre.dtype), 1, 0)
-
+    plain = _by_member(norm_mish)
     return _on_gpu(pre, kernels.norm_mish, plain)(pre, vectors)
+
+
+def _by_member(function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+    return lambda pre, vectors: function(jnp.moveaxis(pre, 1, 0), vectors)
 
 
 def _norm_mish_backward(kept: tuple[Array, Array], change: Array) -> tuple[Array, Array]:
@@ -105,7 +113,7 @@ def _norm_mish_backward(kept: tuple[Array, Array], change: Array) -> tuple[Array
     return _on_gpu(kept[0], kernels.norm_mish_gradient, plain)(*kept, change)
 
 
-norm_mish.defvjp(lambda *arguments: (norm_mish(*arguments), arguments), _norm_mish_backward)
+norm_mish_light.defvjp(lambda *arguments: (norm_mish_light(*arguments), arguments), _norm_mish_backward)
 
 
 def _on_gpu(pre: Array, fused: Callable[..., T], plain: Callable[..., T]) -> Callable[..., T]:
@@ -214,12 +222,29 @@ def ensemble(members: int, make: Callable[[Array], MLP], key: Array) -> MLP:
 
 
 def apply_members(members: MLP, x: Array) -> Array:
-    """Every member on the same input: [..., in] -> [E, ..., out]. One product for all first layers."""
-    first = members.weights[0]
-    count, _, width = first.shape
-    flat = jnp.moveaxis(first, 0, 1).reshape(-1, count * width)
-    pre = product(x.reshape(-1, x.shape[-1]), flat).reshape(-1, count, width)
-    return _rest(members, norm_mish(pre, members.vectors(0))).reshape(count, *x.shape[:-1], -1)
+    """Every member on the same input: [..., in] -> [E, ..., out]."""
+    rows = x.reshape(-1, x.shape[-1])
+    hidden = shared_layer(rows, members.weights[0], members.vectors(0))
+    return _rest(members, hidden).reshape(len(hidden), *x.shape[:-1], -1)
+
+
+def shared_layer(x: Array, weight: Array, vectors: Array) -> Array:
+    """The first layer of members that read the same rows [N, I], as one product: -> [E, N, W].
+
+    weight [E, I, W]; or what `shared_weight` made of it, for those who use it often.
+    """
+    members, _, width = vectors.shape
+    if weight.dtype == jnp.float32:
+        return norm_mish(x @ weight, vectors)
+    flat = shared_weight(weight) if weight.ndim == 3 else weight
+    return norm_mish_light((as_factor(x, flat.dtype) @ flat).reshape(-1, members, width), vectors)
+
+
+def shared_weight(weight: Array) -> Array:
+    """First layers [E, I, W] as one factor for the rows that `as_factor` gives: [I, E W]. In float32 as it is."""
+    if weight.dtype == jnp.float32:
+        return weight
+    return as_weight(jnp.moveaxis(weight, 0, 1).reshape(weight.shape[1], -1))
 
 
 def apply_own(members: MLP, x: Array) -> Array:
@@ -245,4 +270,6 @@ def hidden_layers(weights: Sequence[Array], vectors: Sequence[Array], hidden: Ar
 
 def _norm_mish_own(pre: Array, vectors: Array) -> Array:
     """`norm_mish` of rows that lie member by member: [E, N, W] -> [E, N, W]."""
-    return jax.vmap(lambda rows, own: norm_mish(rows[:, None], own[None])[0])(pre, vectors)
+    if pre.dtype == jnp.float32:
+        return norm_mish(pre, vectors)
+    return jax.vmap(lambda rows, own: norm_mish_light(rows[:, None], own[None])[0])(pre, vectors)
