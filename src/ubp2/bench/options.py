@@ -72,7 +72,7 @@ class Train(_Preset):
     env: str = "metaworld/door-close"
     """Environment id."""
     decisions: int = 300
-    """Decisions of each measurement; a run has four, planning and policy, each as it is and with every call waited for."""
+    """Decisions of each of four measurements: planning and policy, each as it runs and with every call waited for."""
     seeds: tuple[int, ...] = (1,)
     """Seeds that train together; several numbers give a run each."""
 
