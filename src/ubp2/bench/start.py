@@ -30,11 +30,8 @@ def measure(options: Start) -> Report:
         cache = Path(folder) / "cache"
         rows = [_train(options, name, cache, Path(folder) / name) for name in ("cold", "warm")]
         commands = [
-            {
-                "command": f"ubp2 {line}",
-                "seconds": float(np.median([_seconds(line.split(), cache) for _ in range(TRIES)])),
-            }
-            for line in ("--help", "info")
+            {"command": f"ubp2 {word}", "seconds": float(np.median([_seconds([word], cache) for _ in range(TRIES)]))}
+            for word in ("--help", "info")
         ]
     return Report("start", {"training": rows, "other commands": commands}, ["cold: nothing compiled yet"])
 
@@ -58,7 +55,7 @@ def _train(options: Start, name: str, cache: Path, out: Path) -> Row:
     }
     words = [word for flag, value in small.items() for word in (f"--{flag}", str(value))]
     whole = _seconds(["train", *flags, *words, "--quiet"], cache)
-    times = [row for row in read_metrics(members(out)[0]) if "time/first_plan" in row][0]
+    times = next(row for row in read_metrics(members(out)[0]) if "time/first_plan" in row)
     return {
         "cache": name,
         "seeds": options.seeds,
@@ -75,7 +72,6 @@ def _seconds(words: list[str], cache: Path) -> float:
     result = subprocess.run(command, capture_output=True, text=True, env=own | {"XDG_CACHE_HOME": str(cache)})
     if result.returncode:
         last = (result.stderr.strip().splitlines() or ["it wrote nothing"])[-1]
-        raise UserError(
-            f"ubp2 {' '.join(words[:3])} ended with code {result.returncode}: {last.removeprefix('ubp2: ')}"
-        )
+        said = last.removeprefix("ubp2: ")
+        raise UserError(f"ubp2 {' '.join(words[:3])} ended with code {result.returncode}: {said}")
     return time.perf_counter() - start

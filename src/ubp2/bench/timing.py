@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,8 @@ __all__ = [
     "product_rate",
     "worker_megabytes",
 ]
+
+K = TypeVar("K")
 
 WARM_UP = 3  # calls before the first that counts
 LEAST, ENOUGH = 5, 4.0  # calls that are measured at least, and seconds after which no more follow
@@ -62,7 +64,7 @@ def medians(runs: Sequence[Callable[[], Any]], repetitions: int) -> list[float]:
     return np.median(times, axis=0).tolist()
 
 
-def compile_all(work: dict[str, Callable[[], Any]]) -> dict[str, tuple[float, Any]]:
+def compile_all(work: Mapping[K, Callable[[], Any]]) -> dict[K, tuple[float, Any]]:
     """Compile side by side: each function compiles something and returns it; seconds and result by name."""
 
     def timed(function: Callable[[], Any]) -> tuple[float, Any]:

@@ -199,6 +199,8 @@ def _watched(meter: Meter) -> Iterator[None]:
             memory = (resident_megabytes(), worker_megabytes(), memory_megabytes())
             meter.memory = dict(zip(("resident_mb", "workers_mb", "device_mb"), memory, strict=True))
 
-    parts = {name: meter.timed(part, getattr(loop, name)) for name, part in PARTS.items()} | {"_act": begin}
+    parts: dict[str, Any] = {name: meter.timed(part, getattr(loop, name)) for name, part in PARTS.items()} | {
+        "_act": begin
+    }
     with mock.patch.multiple(loop, make_programs=programs, **parts), mock.patch.object(api, "environment", environment):
         yield

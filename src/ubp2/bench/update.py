@@ -12,7 +12,7 @@ from ubp2 import replay
 from ubp2.agents.registry import make_agent
 from ubp2.bench import flops, kernels
 from ubp2.bench.options import Update
-from ubp2.bench.report import Report, Row
+from ubp2.bench.report import Report
 from ubp2.bench.subject import ACTION_DIM, OBS_DIM, Subject, sized, subject, with_model
 from ubp2.bench.timing import compile_all, median_seconds, memory_megabytes, product_rate
 from ubp2.configs import Config, given
@@ -41,7 +41,7 @@ def measure(options: Update) -> Report:
     learning = {seeds: _Learning(subject(config, seeds)) for seeds in sorted(set(options.seeds))}
     first = next(iter(learning.values()))
     amount = operations(first.own)
-    compiled = compile_all(dict(learning))
+    compiled = compile_all(learning)
     rate = product_rate(compute_type(config.model))
     rows = []
     for seeds, run in learning.items():
