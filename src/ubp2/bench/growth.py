@@ -13,6 +13,8 @@ from ubp2.configs import Config
 
 __all__ = ["measure"]
 
+SEEDS = (1, 2, 4, 8)
+
 
 def measure(config: Config, repetitions: int) -> list[Row]:
     """Rows of (what, size): time over the time of the preset with one seed, beside the same ratio of the arithmetic."""
@@ -42,7 +44,7 @@ def _cases(config: Config) -> dict[tuple[str, int], Config]:
     def searching(**changes: int) -> Config:
         return dataclasses.replace(config, planner=dataclasses.replace(planner, **changes))
 
-    cases = {("seeds", n): config for n in (1, 2, 4, 8)}
+    cases = {("seeds", n): config for n in SEEDS}
     cases |= {("samples", n): searching(samples=n) for n in _around(planner.samples) if n >= planner.elites}
     cases |= {("horizon", n): searching(horizon=n) for n in _around(planner.horizon)}
     cases |= {("width", n): with_model(config, width=n) for n in _around(model.width)}

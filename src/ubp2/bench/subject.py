@@ -44,7 +44,7 @@ class Subject(NamedTuple):
 def base_config(options: Plan | Update | Train | Start, env: str) -> Config:
     """The preset that was asked for, or that fits the device, under the file."""
     config = preset(options.preset or ("paper" if on_gpu() else "cpu"), env)
-    return config if options.config is None else load_yaml(options.config, config)
+    return config if options.config is None else dataclasses.replace(load_yaml(options.config, config), env=env)
 
 
 def with_model(config: Config, **changes: Any) -> Config:
@@ -59,7 +59,8 @@ def sized(options: Plan | Update) -> Config:
     given_ = {name: getattr(options, name, None) for name in names}
     config = with_model(config, **{name: value for name, value in given_.items() if value is not None})
     training = dataclasses.replace(config.training, replay_capacity=REPLAY)
-    return resolve(dataclasses.replace(config, training=training), EPISODE)
+    steps = max(config.steps, REPLAY)  # so that the labels of the budget fit
+    return resolve(dataclasses.replace(config, training=training, steps=steps), EPISODE)
 
 
 def subject(config: Config, seeds: int) -> Subject:
