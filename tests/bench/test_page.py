@@ -47,10 +47,10 @@ def test_targets_and_tables_are_filled_from_raw_files(script: ModuleType, tmp_pa
     rows = [{"seeds": 1, "ms": 1.5, "plans_per_s": 666.6}, {"seeds": 16, "ms": 20.0, "plans_per_s": 800.0}]
     about = {"command": "ubp2 bench plan", "device": "H", "cores": 2, "date": "2025-01-02T", "source": None}
     (tmp_path / "gpu-plan-latent.json").write_text(json.dumps({"tables": {"plan": rows}, **about}))
-    page = "a\n<!-- table:targets -->\nold\n<!-- end -->\n<!-- table:gpu-plan-latent/plan -->\n<!-- end -->\nb"
+    page = "a\n<!-- table:targets -->\nstale\n<!-- end -->\n<!-- table:gpu-plan-latent/plan -->\n<!-- end -->\nb"
     text = script.render(page, tmp_path)
     assert "latent of 512, 1 seed | ≤ 2 ms | 1.5 ms | yes |" in text
     assert "latent of 512, 16 seeds | ≥ 1000 plans/s | 800 plans/s | **no** |" in text
     assert "| host memory after 1M decisions, 1 seed | ≤ 2000 MB | not measured yet |" in text
     assert "| 16 | 20 | 800 |\n\n`ubp2 bench plan` on H, 2 cores, 2025-01-02, commit unknown\n<!-- end -->\nb" in text
-    assert "old" not in text and script.render(text, tmp_path) == text
+    assert "stale" not in text and script.render(text, tmp_path) == text
