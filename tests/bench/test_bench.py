@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 import math
 from pathlib import Path
@@ -119,6 +120,19 @@ def test_start(tiny: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     data = run(["start", *tiny, "--env", "toy/reach"], capfd)
     hold(data, COLUMNS["start"])
     assert [row["cache"] for row in data["tables"]["training"]] == ["cold", "warm"]
+
+
+def test_all_gathers_the_tables_of_each(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    asked: list[Any] = []
+    for name in ("plan", "update", "envs", "train", "start"):
+        module = importlib.import_module(f"ubp2.bench.{name}")
+        answer = Report(name, {"numbers": [{"ms": 1.0}]}, ["A note."])
+        monkeypatch.setattr(module, "measure", lambda options, answer=answer: asked.append(options) or answer)
+    data = run(["all"], capfd)
+    names = ["plan", "update", "envs", "train toy/reach", "train door-close", "start"]
+    hold(data, {f"{name}: numbers": "ms" for name in names})
+    assert [type(options).__name__ for options in asked] == ["Plan", "Update", "Envs", "Train", "Train", "Start"]
+    assert data["notes"] == ["A note."]
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,10 @@ def profile(report: Report, run: Callable[[], Any]) -> None:
         report.notes.append("--profile needs a GPU: on a CPU there are no kernels to tell apart")
         return
     jax.block_until_ready(run())
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0  # a trace has room for a limited number of events
     with tempfile.TemporaryDirectory() as folder:
-        with jax.profiler.trace(folder, create_perfetto_trace=False):
+        with jax.profiler.trace(folder, profiler_options=options):
             for _ in range(CALLS):
                 jax.block_until_ready(run())
         kernels = read_trace(Path(folder))

@@ -38,11 +38,12 @@ def measure(options: Plan) -> Report:
     ]
     scored = {name[1]: result for name, (_, result) in compiled.items() if name[0] == "scores"}
     report = Report("plan", {"plan": rows, "agreement": [agreement.compare(first, scored)]})
-    report.notes.append(
-        f"space {config.model.space}, products in {compute_type(config.model).__name__}, "
-        f"large product {rate / 1e12:.3g} TFLOP/s; speed-up over one network after the other in float32; elites of "
-        f"bfloat16 and float32 over {agreement.STATES} states; difference to the simple version in standard deviations"
-    )
+    report.notes += [
+        f"space {config.model.space}, products in {compute_type(config.model).__name__}, large product "
+        f"{rate / 1e12:.3g} TFLOP/s; speed-up over one network after the other in float32",
+        f"elites of bfloat16 and float32 over {agreement.STATES} states; largest difference of scores to that version, in "
+        f"standard deviations of the scores; compilation takes less where jax's cache has the program",
+    ]
     if options.grow:
         report.tables["growth"] = growth.measure(config, options.repetitions)
     if options.profile:

@@ -144,7 +144,7 @@ def _parts(seeds: int, phase: str, meter: Meter) -> Row:
 
 def _short(config: Config, decisions: int) -> Config:
     """The same sizes with one session of questions, after the measurements of planning, and nothing in between."""
-    envs = make_vector(config.env, dataclasses.replace(config.environment, in_process=True), 1)
+    envs = make_vector(config.env, config.environment, 1)
     length = envs.spec.episode_decisions
     envs.close()
     each = 2 * (decisions + SETTLING)
