@@ -131,7 +131,8 @@ def table(results: Path, name: str) -> str:
     rows = data["tables"][which]
     names = list(dict.fromkeys(column for row in rows for column in row))
     body = [[shown(row.get(column)) for column in names] for row in rows]
-    commit = ((data["source"] or {}).get("commit") or "unknown")[:8]
+    source = data["source"] or {"commit": "unknown", "dirty": False}
+    commit = source["commit"][:8] + (" with changes" if source["dirty"] else "")
     about = f"`{data['command']}` on {data['device']}, {data['cores']} cores, {data['date'][:10]}, commit {commit}"
     return f"{_markdown([[column.replace('_', ' ') for column in names], *body])}\n\n{about}"
 

@@ -41,8 +41,8 @@ def measure(options: Plan) -> Report:
     report.notes += [
         f"space {config.model.space}, products in {compute_type(config.model).__name__}, large product "
         f"{rate / 1e12:.3g} TFLOP/s; speed-up over one network after the other in float32",
-        f"elites of bfloat16 and float32 over {agreement.STATES} states; largest difference of scores to that version, in "
-        f"standard deviations of the scores; compilation takes less where jax's cache has the program",
+        f"elites of bfloat16 and float32 over {agreement.STATES} states; largest difference of scores to that "
+        f"version, in standard deviations of the scores; compilation takes less where jax's cache has the program",
     ]
     if options.grow:
         report.tables["growth"] = growth.measure(config, options.repetitions)
