@@ -30,8 +30,8 @@ lint: $(READY) ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
-bench: $(READY) ## how fast this machine plans, learns and runs end to end
-	$(BIN)/python -m ubp2.bench
+bench: $(READY) ## how fast this machine plans, learns, trains and starts; a few minutes
+	$(BIN)/ubp2 bench all
 
 clean: ## remove the virtual environment and caches; runs and demos stay
 	rm -rf $(VENV) .pytest_cache .ruff_cache build dist

@@ -1,4 +1,4 @@
-"""The command line: ubp2 train | eval | plot | info | envs.
+"""The command line: ubp2 train | eval | plot | info | envs | bench.
 
 Parsing, help and errors in a configuration are over before anything heavy is imported; `ubp2.commands` imports jax and
 the environments where they are needed.
@@ -25,6 +25,7 @@ import tyro
 
 from ubp2 import commands
 from ubp2._version import __version__
+from ubp2.bench.options import Bench, require_name
 from ubp2.config_io import check_resumable, load_yaml
 from ubp2.configs import Config
 from ubp2.errors import UserError, unknown_name
@@ -51,6 +52,7 @@ COMMANDS: Mapping[str, Command] = {
     "plot": Command(commands.Plot, commands.plot),
     "info": Command(commands.Info, commands.info),
     "envs": Command(commands.Envs, commands.envs),
+    "bench": Command(Bench, commands.bench),
 }
 
 
@@ -92,6 +94,8 @@ def _run(arguments: list[str]) -> commands.Outcome:
         return commands.Outcome({"version": __version__}, f"ubp2 {__version__}")
     if name not in COMMANDS:
         raise unknown_name("command", name, COMMANDS)
+    if name == "bench":
+        require_name(rest)
     parsed = _parse_train(rest) if name == "train" else _parse(name, rest)
     return commands.Outcome({}, "") if parsed is None else COMMANDS[name].run(parsed)
 

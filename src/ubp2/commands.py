@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import tyro
 
 from ubp2 import population
+from ubp2.bench import options
 from ubp2.config_io import to_dict
 from ubp2.configs import Config
 from ubp2.errors import UserError, unknown_name
@@ -21,7 +24,7 @@ from ubp2.system import cache_folder, devices, prepare_jax, versions
 if TYPE_CHECKING:  # imports jax
     from ubp2.api import PopulationResult, RunResult
 
-__all__ = ["Envs", "Eval", "Info", "Outcome", "Plot", "Train", "envs", "evaluate", "info", "plot", "train"]
+__all__ = ["Envs", "Eval", "Info", "Outcome", "Plot", "Train", "bench", "envs", "evaluate", "info", "plot", "train"]
 
 EXIT_CHECKPOINTED = 75  # EX_TEMPFAIL of sysexits.h: nothing is wrong, try again
 
@@ -200,6 +203,17 @@ def envs(args: Envs) -> Outcome:
         raise unknown_name("suite", args.suite, suites)
     ids = [name for suite, names in suites.items() if args.suite in (None, suite) for name in names]
     return Outcome({"envs": ids}, "\n".join(ids))
+
+
+def bench(args: options.Bench) -> Outcome:
+    """Measure one part, or all; each is a module of `ubp2.bench` with the name of its options."""
+    options.check(args.what)
+    prepare_jax()
+    report = importlib.import_module(f"ubp2.bench.{type(args.what).__name__.lower()}").measure(args.what)
+    data = report.data(options.words(args.what))
+    if args.what.out:
+        args.what.out.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+    return Outcome(data, f"{data['device']}\n\n{report.text()}")
 
 
 def _evaluation_lines(scores: Mapping[str, float]) -> list[str]:

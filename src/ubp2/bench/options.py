@@ -1,0 +1,163 @@
+"""What `ubp2 bench ...` takes. Imports nothing heavy: `ubp2 bench --help` is as instant as all help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from ubp2.errors import UserError, unknown_name
+
+__all__ = ["All", "Bench", "Envs", "Plan", "Start", "Train", "Update", "check", "require_name", "words"]
+
+Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+
+
+@dataclass(frozen=True)
+class _Output:
+    """How the numbers come out."""
+
+    out: Path | None = None
+    """Also write the JSON object to this file."""
+    json: Switch = False
+    """Print one JSON object on stdout, and everything else on stderr."""
+
+
+@dataclass(frozen=True)
+class _Preset(_Output):
+    """Sizes of networks and plans."""
+
+    preset: str | None = None
+    """Sizes: cpu, demo or paper; None: paper on a GPU, cpu elsewhere."""
+    config: Path | None = None
+    """YAML file with settings that are laid over the preset, as ubp2 train takes it."""
+
+
+@dataclass(frozen=True)
+class _Sizes(_Preset):
+    """What one program computes."""
+
+    seeds: tuple[int, ...] = (1,)
+    """Seeds in one program; several numbers give a row each."""
+    space: Literal["observation", "latent"] | None = None
+    """Space of the model; None: that of the preset."""
+    precision: Literal["auto", "float32", "bfloat16"] | None = None
+    """Type of the factors in products; None: that of the preset."""
+    repetitions: int = 30
+    """Calls that a median is taken over, fewer where they take more than some seconds."""
+    profile: Switch = False
+    """On a GPU, also say which kernels the device time goes into."""
+
+
+@dataclass(frozen=True)
+class Plan(_Sizes):
+    """One plan: milliseconds, arithmetic, speed-up over a loop over members, agreement of bfloat16 with float32."""
+
+    grow: Switch = False
+    """Also how the time grows with seeds, samples, horizon, width and members, each alone."""
+
+
+@dataclass(frozen=True)
+class Update(_Sizes):
+    """One gradient step on everything: milliseconds and arithmetic."""
+
+
+@dataclass(frozen=True)
+class Train(_Preset):
+    """A short run: decisions a second while planning and afterwards, and where the time of a decision goes."""
+
+    env: str = "metaworld/door-close"
+    """Environment id."""
+    decisions: int = 300
+    """Decisions of each of four measurements: planning and policy, each as it runs and with every call waited for."""
+    seeds: tuple[int, ...] = (1,)
+    """Seeds that train together; several numbers give a run each."""
+
+
+@dataclass(frozen=True)
+class Envs(_Output):
+    """Environments: microseconds a decision here and in a worker, many workers in lock-step, resets side by side."""
+
+    env: tuple[str, ...] = ("toy/reach", "metaworld/door-close")
+    """Environment ids."""
+    workers: tuple[int, ...] | None = None
+    """Numbers of workers in lock-step; None: 1, 4 and 16, as far as this machine has half as many cores."""
+    repetitions: int = 200
+    """Decisions that a median is taken over."""
+
+
+@dataclass(frozen=True)
+class Start(_Preset):
+    """From the command to the first decision and the first plan, with nothing compiled yet and with a filled cache."""
+
+    env: str = "metaworld/door-close"
+    """Environment id."""
+    seeds: int = 1
+    """Seeds that train together."""
+
+
+@dataclass(frozen=True)
+class All(_Output):
+    """All of the above in a few minutes on a CPU: plan, update, envs, train on two environments, start."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure how fast this machine plans, learns, trains and starts: plan, update, train, envs, start, all."""
+
+    what: Annotated[
+        Annotated[Plan, tyro.conf.subcommand("plan")]
+        | Annotated[Update, tyro.conf.subcommand("update")]
+        | Annotated[Train, tyro.conf.subcommand("train")]
+        | Annotated[Envs, tyro.conf.subcommand("envs")]
+        | Annotated[Start, tyro.conf.subcommand("start")]
+        | Annotated[All, tyro.conf.subcommand("all")],
+        tyro.conf.arg(name=""),
+    ]
+
+
+def require_name(arguments: Sequence[str]) -> None:
+    """Say what can be measured to whoever named nothing or something else."""
+    names = ("plan", "update", "train", "envs", "start", "all")
+    first = arguments[0] if arguments else "--json"
+    if first in names or first in ("-h", "--help"):
+        return
+    if first.startswith("-"):
+        raise UserError(f"ubp2 bench needs what to measure, before any option: {', '.join(names)}")
+    raise unknown_name("bench", first, names)
+
+
+def check(what: object) -> None:
+    """Refuse numbers that cannot be measured, before anything heavy is imported."""
+    for name in ("seeds", "workers", "repetitions", "decisions"):
+        value = getattr(what, name, None)
+        if value is None:
+            continue
+        numbers = value if isinstance(value, Sequence) else [value]
+        least = 20 if name == "decisions" else 1
+        if not numbers:
+            raise UserError(f"--{name} needs at least one number, such as --{name} 1 4")
+        for number in numbers:
+            if number < least:
+                raise UserError(f"--{name} must be at least {least}, got {number}")
+    config = getattr(what, "config", None)
+    if config is not None and not config.is_file():
+        raise UserError(f"there is no configuration file {config}")
+    out = getattr(what, "out", None)
+    if out is not None and not out.parent.is_dir():
+        raise UserError(f"there is no folder {out.parent} to write {out.name} into; make it first")
+
+
+def words(what: object) -> list[str]:
+    """The command line that gives these options, without how the numbers come out."""
+    command = ["bench", type(what).__name__.lower()]
+    for each in fields(what):  # type: ignore[arg-type]
+        value = getattr(what, each.name)
+        if value == each.default or each.name in ("out", "json"):
+            continue
+        values = [] if value is True else value if isinstance(value, tuple) else [value]
+        command += [f"--{each.name}", *map(str, values)]
+    return command
