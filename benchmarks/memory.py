@@ -72,20 +72,20 @@ def main() -> None:
         result = ubp2.train(config, env=Noise, out=Path(folder) / "run")
         rows = [row for row in read_metrics(result.folder) if "time/resident_megabytes" in row]
     every = max(len(rows) // 10, 1)
+    over = [
+        {"decisions": row["decision"], "resident_mb": round(row["time/resident_megabytes"])}
+        for row in [*rows[every - 1 :: every], rows[-1]]
+    ]
     report = {
+        "tables": {"memory": over[-1:], "over the run": over},
         "command": f"python benchmarks/memory.py --decisions {args.decisions} --update-every {args.update_every}",
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, CPU only",
         "versions": versions(),
         "source": source(),
-        "decisions": result.decisions,
-        "rows": [
-            {"decision": row["decision"], "resident_megabytes": round(row["time/resident_megabytes"])}
-            for row in [*rows[every - 1 :: every], rows[-1]]
-        ],
     }
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(report, indent=2) + "\n")
-    print(json.dumps(report["rows"]))
+    print(json.dumps(over))
 
 
 if __name__ == "__main__":

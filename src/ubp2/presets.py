@@ -124,10 +124,12 @@ def _demo(env: str) -> Config:
     return Config(
         env=env,
         steps=5000,
-        model=ModelConfig(width=96, dynamics_members=3, reward_members=3, value_members=3),
+        model=ModelConfig(width=64, dynamics_members=3, reward_members=3, value_members=3),
         planner=PlannerConfig(horizon=3, samples=64, elites=8, policy_samples=8, iterations=2),
-        preferences=PreferenceConfig(per_session=20, every=250, budget=300, candidates=1000, strategy="uniform"),
-        training=TrainingConfig(batch_size=128, warmup=500, learning_rate=1e-3),
+        preferences=PreferenceConfig(
+            per_session=20, every=250, budget=300, candidates=1000, strategy="uniform", batch_size=32
+        ),
+        training=TrainingConfig(batch_size=64, warmup=500, learning_rate=1e-3),
         evaluation=EvaluationConfig(every=500, episodes=10),
         checkpoint=CheckpointConfig(every=1000),
     )

@@ -32,7 +32,7 @@ from ubp2.training import loop
 
 __all__ = ["measure"]
 
-PARTS = {"_act": "act", "_learn": "update", "_record": "record", "_end_episodes": "episodes"}
+PARTS = {"_act": "act", "_actions": "act", "_learn": "update", "_record": "record", "_end_episodes": "episodes"}
 SETTLING = 10  # decisions at the start of each measurement that do not count
 WARM_UP = 50
 
