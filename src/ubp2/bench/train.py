@@ -28,7 +28,7 @@ from ubp2.bench.timing import memory_megabytes, worker_megabytes
 from ubp2.configs import CheckpointConfig, Config, EvaluationConfig
 from ubp2.envs.workers import make_vector
 from ubp2.system import resident_megabytes
-from ubp2.training import loop
+from ubp2.training import compilation, loop
 
 __all__ = ["measure"]
 
@@ -52,6 +52,8 @@ class Meter:
 
     def begin(self, phase: str) -> None:
         """A decision begins, and with it the one before ends."""
+        while phase != "warm-up" and compilation.busy():  # what still compiles takes turns with the loop
+            time.sleep(0.05)
         now = time.perf_counter()
         if self._where is not None:
             self.rows[self._where].append(dict(self._now) | {"all": now - self._began})
