@@ -67,9 +67,9 @@ def plan(
     drawn = jax.random.categorical(k_pick, jnp.log(result.weights))
     chosen = jnp.where(steering.explore > 0, drawn, result.best)
     action = result.actions[chosen, 0]
-    noise = steering.explore * result.std[0] * jax.random.normal(k_noise, action.shape)
+    jitter = steering.explore * result.std[0] * jax.random.normal(k_noise, action.shape)
     return Decision(
-        action=jnp.clip(action + noise, -1.0, 1.0),
+        action=jnp.clip(action + jitter, -1.0, 1.0),
         following=jnp.concatenate([result.mean[1:], jnp.zeros_like(result.mean[:1])]),
         scores=jax.tree.map(lambda term: term[chosen], result.details),
         broken=result.broken,
