@@ -13,7 +13,6 @@ import argparse
 import dataclasses
 import json
 import os
-import platform
 import tempfile
 from pathlib import Path
 
@@ -23,8 +22,8 @@ import gymnasium
 import numpy as np
 
 import ubp2
+from ubp2.bench.report import Report
 from ubp2.runs import read_metrics
-from ubp2.system import source, versions
 
 OUT = Path(__file__).parent / "results" / "performance" / "memory.json"
 
@@ -74,15 +73,10 @@ def main() -> None:
     every = max(len(rows) // 10, 1)
     over = [
         {"decisions": row["decision"], "resident_mb": round(row["time/resident_megabytes"])}
-        for row in [*rows[every - 1 :: every], rows[-1]]
+        for row in rows[every - 1 :: every]
     ]
-    report = {
-        "tables": {"memory": over[-1:], "over the run": over},
-        "command": f"python benchmarks/memory.py --decisions {args.decisions} --update-every {args.update_every}",
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, CPU only",
-        "versions": versions(),
-        "source": source(),
-    }
+    report = Report("memory", {"memory": over[-1:], "over the run": over}).data([])
+    report["command"] = f"python benchmarks/memory.py --decisions {args.decisions} --update-every {args.update_every}"
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(report, indent=2) + "\n")
     print(json.dumps(over))
