@@ -298,10 +298,10 @@ def test_the_true_reward_reaches_nothing(config: Config, state: State) -> None:
     frame = Frame(uniform(4, OBS), uniform(5, ACTION), np.bool_(False), np.int32(0), np.int32(0))  # type: ignore
     record = quick_jit(partial(programs._record, make_agent(config, OBS, ACTION)))
     memory, last = programs.memory(config, OBS, ACTION, EPISODE), (uniform(6, OBS), np.bool_(False))
-    after = [record(state, memory, frame, *last, np.float32(reward)) for reward in (0.0, np.nan)]
+    after = [record(state.stats, memory, frame, *last, np.float32(reward)) for reward in (0.0, np.nan)]
     assert not any(changed(*after)) and any(changed(memory, after[0][1]))
     memory = programs.memory(dataclasses.replace(config, ceiling=True), OBS, ACTION, EPISODE)
-    assert any(changed(*(record(state, memory, frame, *last, np.float32(reward)) for reward in (0.0, np.nan))))
+    assert any(changed(*(record(state.stats, memory, frame, *last, np.float32(reward)) for reward in (0.0, np.nan))))
 
 
 def test_the_last_observation_of_an_episode_takes_a_slot_and_is_observed(config: Config, state: State) -> None:
@@ -310,8 +310,8 @@ def test_the_last_observation_of_an_episode_takes_a_slot_and_is_observed(config:
     record = quick_jit(partial(programs._record, agent))
     frame = Frame(uniform(4, OBS), uniform(5, ACTION), np.bool_(True), np.int32(3), np.int32(7))  # type: ignore
     memory, last = programs.memory(config, OBS, ACTION, EPISODE), uniform(6, OBS)
-    going, kept = record(state, memory, frame, last, np.bool_(False), np.float32(0.0))
-    over, closed = record(state, memory, frame, last, np.bool_(True), np.float32(0.0))
+    going, kept = record(state.stats, memory, frame, last, np.bool_(False), np.float32(0.0))
+    over, closed = record(state.stats, memory, frame, last, np.bool_(True), np.float32(0.0))
     assert (int(kept.replay.total), int(closed.replay.total)) == (1, 2)
     closing = Frame(last, np.zeros(ACTION, np.float32), np.bool_(False), np.int32(3), np.int32(8))  # type: ignore
     expected = replay.add(kept.replay, closing)

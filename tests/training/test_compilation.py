@@ -91,12 +91,13 @@ def test_recording_copies_no_ring(seeds: int, ceiling: bool) -> None:
     """With a million frames a copy would cost more than the decision."""
     config = resolve(tiny(ceiling=ceiling), 20)
     spec = EnvSpec("test", 4, 2, 20, 1, 10, True, (-1.0, -1.0), (1.0, 1.0))
-    programs = make_programs(config, make_agent(config, 4, 2), spec, range(seeds))
+    agent = make_agent(config, 4, 2)
+    programs = make_programs(config, agent, spec, range(seeds))
     state, memory, _ = programs.init()
     obs, action, no = np.zeros((seeds, 4), np.float32), np.zeros((seeds, 2), np.float32), np.zeros(seeds, bool)
     frame = Frame(obs, action, no, np.zeros(seeds, np.int32), np.zeros(seeds, np.int32))  # type: ignore[arg-type]
     capacity = memory.replay.frames.obs.shape[1]
-    programs.record(state, memory, frame, obs, no, np.zeros(seeds, np.float32))
+    programs.record(agent.seen(state), memory, frame, obs, no, np.zeros(seeds, np.float32))
     text = programs.record._executable.as_text()  # type: ignore[union-attr]
     assert str(capacity) in text
     assert [line for line in text.splitlines() if re.search(rf"\[(\d+,)?{capacity}[],].* copy\(", line)] == []

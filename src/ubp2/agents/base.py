@@ -28,7 +28,9 @@ class Agent(NamedTuple):
     """Everything the loop asks of an algorithm. All functions are for one run and one environment."""
 
     init: Callable[[Array], State]  # key -> state
-    observe: Callable[[State, Array], State]  # one new observation [D]
+    seen: Callable[[State], Any]  # the part of the state that observations change: small, and all that recording moves
+    observe: Callable[[Any, Array], Any]  # that part and one new observation [D] -> that part
+    with_seen: Callable[[State, Any], State]  # the state with that part replaced; also with a leading axis of seeds
     carry: Callable[[], Array]  # what the first decision of an episode starts from
     plan: Callable[[State, Array, Array, Array, Array], Action]  # state, carry, obs [D], explore [], key
     react: Callable[[State, Array, Array, Array, Array], Action]  # the same with the policy

@@ -73,7 +73,9 @@ def make_agent(config: Config, obs_dim: int, action_dim: int) -> Agent:
     """The functions above with a resolved config and the environment's sizes filled in."""
     return Agent(
         init=partial(init, config, obs_dim, action_dim),
-        observe=lambda state, obs: state._replace(stats=normalizer.observe(state.stats, obs)),
+        seen=lambda state: state.stats,
+        observe=normalizer.observe,
+        with_seen=lambda state, stats: state._replace(stats=stats),
         carry=lambda: jnp.zeros((config.planner.horizon, action_dim)),
         plan=partial(act_by_plan, config),
         react=partial(act_by_policy, config),

@@ -54,7 +54,7 @@ class Result(NamedTuple):
 def train(crew: Crew, agent: Agent) -> list[Result]:
     """Run Algorithm 1 from the last checkpoint, or from the start, to config.steps; one result a member."""
     programs = make_programs(crew.config, agent, crew.envs.spec, [member.seed for member in crew.members])
-    prepare(programs, crew.config, crew.envs.spec, crew.size)
+    prepare(programs, agent, crew.config, crew.envs.spec, crew.size)
     try:
         return _train(crew, agent, programs)
     finally:
@@ -79,7 +79,7 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
         watch.decided(planned=_phase(crew, counters) == "planning")
         step = envs.receive()
         ended = step.terminated | step.truncated
-        _record(crew, programs, state, action, step, ended)
+        _record(crew, agent, programs, state, (action, step, ended))
         ongoing.add(action, step)
         counters.decision = t = t + 1
         if ended.any():
@@ -204,14 +204,18 @@ def _learn(crew: Crew, programs: Programs, device: Device, t: int) -> None:
         device.agent, device.metrics = programs.update(device.agent, device.memory, np.int32(t), np.int32(repetition))
 
 
-def _record(crew: Crew, programs: Programs, state: State, action: np.ndarray, step: Step, ended: np.ndarray) -> None:
+def _record(
+    crew: Crew, agent: Agent, programs: Programs, state: State, outcome: tuple[np.ndarray, Step, np.ndarray]
+) -> None:
     """Put the decision, and where it was the last one what it led to, into the memory of each member."""
+    action, step, ended = outcome
     device, numbers = state.device, (state.counters.episode, state.ongoing.length)
     frame = Frame(state.ongoing.now(), action, step.terminated, *(n.astype(np.int32) for n in numbers))  # type: ignore
     reward = step.true_reward if crew.config.ceiling else np.zeros(crew.size)  # else the device is handed nothing
-    device.agent, device.memory = programs.record(
-        device.agent, device.memory, frame, step.obs, ended, reward.astype(np.float32)
+    seen, device.memory = programs.record(
+        agent.seen(device.agent), device.memory, frame, step.obs, ended, reward.astype(np.float32)
     )
+    device.agent = agent.with_seen(device.agent, seen)
 
 
 def _end_episodes(

@@ -62,7 +62,7 @@ class Programs(NamedTuple):
     """Compiled functions of trees [S, ...]; `step` is a counter that is folded into the key, `seed` an index into S."""
 
     init: Program  # () -> state, memory, carry [S, 1, ...]
-    record: Program  # state, memory, frame, last obs [S, D], ended [S], true_reward [S] -> state, memory
+    record: Program  # `seen` of the agent, memory, frame, last obs [S, D], ended [S], true_reward [S] -> seen, memory
     plan: Program  # state, carry [S, W, ...], obs [S, W, D], first [S, W], explore, stream, step -> Acted; W is 1
     react: Program
     pick: Program  # where [S], Acted, Acted -> Acted
@@ -94,7 +94,7 @@ def _init(config: Config, agent: Agent, spec: EnvSpec, root: Array) -> tuple[Any
     return agent.init(jax.random.fold_in(root, 0)), empty, agent.carry()[None]
 
 
-def _record(agent: Agent, state: Any, memory: Memory, frame: Frame, last: Array, ended: Array, true_reward: Array):
+def _record(agent: Agent, seen: Any, memory: Memory, frame: Frame, last: Array, ended: Array, true_reward: Array):
     """Remember a decision and, where it ended the episode, the last observation in a slot with a zero action."""
     rewards = memory.true_rewards
     if rewards is not None:
@@ -102,12 +102,9 @@ def _record(agent: Agent, state: Any, memory: Memory, frame: Frame, last: Array,
     closing = Frame(last, jnp.zeros_like(frame.action), jnp.zeros_like(frame.terminated), frame.episode, frame.step + 1)
     frames = jax.tree.map(lambda *parts: jnp.stack(parts), frame, closing)
     replay = replay_.extend(memory.replay, frames, 1 + ended.astype(jnp.int32))
-    state = agent.observe(state, frame.obs)
-    # What an observation leaves as it is (all but its statistics) is the same object, and needs no selection.
-    state = jax.tree.map(
-        lambda new, old: old if new is old else jnp.where(ended, new, old), agent.observe(state, last), state
-    )
-    return state, Memory(replay, memory.preferences, rewards)
+    seen = agent.observe(seen, frame.obs)
+    seen = jax.tree.map(partial(jnp.where, ended), agent.observe(seen, last), seen)
+    return seen, Memory(replay, memory.preferences, rewards)
 
 
 def _act(

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ubp2.agents.base import Agent
 from ubp2.configs import Config
 from ubp2.envs.base import EnvSpec
 from ubp2.progress import Progress
@@ -27,7 +28,7 @@ def empty_rows(config: Config, spec: EnvSpec) -> Preferences:
     return Preferences(obs, action, obs.copy(), action.copy(), zeros, zeros.copy(), np.int32(0))  # type: ignore
 
 
-def prepare(programs: Programs, config: Config, spec: EnvSpec, seeds: int) -> None:
+def prepare(programs: Programs, agent: Agent, config: Config, spec: EnvSpec, seeds: int) -> None:
     """Have everything that this run will call compiled in the background, in the order in which it will be needed."""
     state, memory, carry = programs.init.outputs()
     programs.init.prepare()
@@ -42,7 +43,7 @@ def prepare(programs: Programs, config: Config, spec: EnvSpec, seeds: int) -> No
 
     obs, action, counter = of(spec.obs_dim), of(spec.action_dim), of(dtype=jnp.int32)
     frame = Frame(obs, action, of(dtype=jnp.bool_), counter, counter)  # type: ignore[arg-type]
-    programs.record.prepare(state, memory, frame, obs, of(dtype=jnp.bool_), of())
+    programs.record.prepare(agent.seen(state), memory, frame, obs, of(dtype=jnp.bool_), of())
     programs.update.prepare(state, memory, number, number)
     programs.plan.prepare(*acting(1))
     if not config.ceiling:
