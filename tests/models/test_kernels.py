@@ -38,6 +38,18 @@ def test_fused_equals_plain(rows: int) -> None:
     np.testing.assert_allclose(sums, plain_sums, rtol=1e-4, atol=1e-4)
 
 
+def test_units_that_are_all_alike_are_no_division_by_zero() -> None:
+    """A large mean and no variance: the difference of their squares is rounding, of either sign."""
+    pre, vectors, change = layer(8)
+    pre = jnp.full_like(pre, 1000.0) + jnp.arange(8, dtype=pre.dtype)[:, None, None] * 8
+    vectors = vectors.at[:, 0].set(0.0)
+    for part in (
+        kernels.norm_mish(pre, vectors, interpret=True),
+        *kernels.norm_mish_gradient(pre, vectors, change, interpret=True),
+    ):
+        assert np.isfinite(np.asarray(part, np.float32)).all()
+
+
 @pytest.mark.parametrize("value", [-60.0, 60.0])
 def test_large_activations_do_not_overflow(value: float) -> None:
     """Mish is the identity far above zero and zero far below, also where exp(x)^2 is infinite."""

@@ -34,7 +34,9 @@ def _normal(pre: Array, bias: Array) -> tuple[Array, Array]:
     raised = pre.astype(jnp.float32) + bias[None, :]
     share = 1.0 / raised.shape[1]
     level = jnp.sum(raised, axis=1) * share
-    rate = jax.lax.rsqrt(jnp.sum(raised * raised, axis=1) * share - level * level + EPSILON)
+    # Rounding can make the difference of squares negative where all units are alike.
+    variance = jnp.maximum(jnp.sum(raised * raised, axis=1) * share - level * level, 0.0)
+    rate = jax.lax.rsqrt(variance + EPSILON)
     return (raised - level[:, None]) * rate[:, None], rate[:, None]
 
 

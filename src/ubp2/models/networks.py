@@ -85,12 +85,11 @@ def norm_mish_light(pre: Array, vectors: Array) -> Array:
 
     The gradient starts again from `pre`, and keeps nothing else.
     """
-    plain = _by_member(norm_mish)
+
+    def plain(pre: Array, vectors: Array) -> Array:
+        return norm_mish(jnp.moveaxis(pre, 1, 0), vectors)
+
     return _on_gpu(pre, kernels.norm_mish, plain)(pre, vectors)
-
-
-def _by_member(function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
-    return lambda pre, vectors: function(jnp.moveaxis(pre, 1, 0), vectors)
 
 
 def _norm_mish_backward(kept: tuple[Array, Array], change: Array) -> tuple[Array, Array]:
@@ -131,7 +130,7 @@ def as_factor(x: Array, dtype: jnp.dtype) -> Array:
     """
     if dtype == jnp.float32:
         return x
-    if x.shape[-1] > NARROW or x.dtype == dtype:
+    if x.shape[-1] > NARROW:
         return _aligned(x.astype(dtype), -1)
     leading = jax.lax.reduce_precision(x, exponent_bits=8, mantissa_bits=7)
     return _aligned(jnp.concatenate([leading, x - leading], axis=-1).astype(dtype), -1)
