@@ -1,7 +1,7 @@
 """Measure what docs/performance.md tells, and write its tables from the raw files.
 
     python benchmarks/performance.py measure --on gpu            # or cpu; every bench, one JSON file as each ends
-    python benchmarks/performance.py memory RUN                  # from the folder of a finished run of 1M decisions
+    python benchmarks/memory.py                                  # a run of 1M decisions: its own script
     python benchmarks/performance.py render                      # the tables of the page; --check only compares
 
 Raw files lie in benchmarks/results/performance/. In the page a table stands between <!-- table:FILE/TABLE --> and
@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ubp2.bench.report import Report, shown
+from ubp2.bench.report import shown
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "performance"
@@ -171,24 +171,6 @@ def measure(on: str, results: Path, only: list[str] | None, limit: float) -> int
     return int(failed > 0)
 
 
-def memory(run: Path, results: Path) -> int:
-    """Host memory at the end of a run, as its metrics have it."""
-    from ubp2.runs import Run, read_metrics
-
-    rows = [row for row in read_metrics(run) if "time/resident_megabytes" in row]
-    if not rows or rows[-1]["decision"] < 1_000_000:
-        print(f"{run} has not made its million decisions", file=sys.stderr)
-        return 2
-    last = {"decisions": rows[-1]["decision"], "resident_mb": rows[-1]["time/resident_megabytes"]}
-    info = Run.open(run).info()
-    data = Report("memory", {"memory": [last]}).data(["train"])
-    about = {"command": info.get("command"), "device": info["device"], "versions": info["versions"]}
-    results.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(data | about | {"source": info["source"]}, indent=2)
-    (results / "memory.json").write_text(text + "\n", encoding="utf-8")
-    return 0
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -196,17 +178,13 @@ def main() -> int:
     measuring.add_argument("--on", choices=list(BENCHES), required=True)
     measuring.add_argument("--only", nargs="+", help="names of raw files")
     measuring.add_argument("--limit", type=float, default=LIMIT, help="seconds for all of them")
-    remembering = commands.add_parser("memory")
-    remembering.add_argument("run", type=Path)
     rendering = commands.add_parser("render")
     rendering.add_argument("--check", action="store_true")
-    for each in (measuring, remembering, rendering):
+    for each in (measuring, rendering):
         each.add_argument("--results", type=Path, default=RESULTS)
     args = parser.parse_args()
     if args.command == "measure":
         return measure(args.on, args.results, args.only, args.limit)
-    if args.command == "memory":
-        return memory(args.run, args.results)
     page = PAGE.read_text(encoding="utf-8")
     new = render(page, args.results)
     if not args.check:

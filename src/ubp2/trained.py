@@ -129,7 +129,7 @@ def evaluate_members(
         check_environment(trained.spec, envs.spec)
         act = make_controller(trained.agent, trained.programs, trained.state, controller, count)
         videos = [Path(video)] if video else [None] * count
-        done = filmed(act, envs, [first + i for i in range(episodes)], videos)
+        done = filmed(act, envs, range(first, first + episodes), videos)
     correlations = reward_correlations(trained.programs, trained.state, done, trained.spec.episode_decisions)
     return {
         folder.name: {**summary(own, trained.spec.has_success), "rank_correlation": correlation}

@@ -9,19 +9,13 @@ import jax
 import numpy as np
 
 from ubp2.agents.base import Agent
-from ubp2.configs import EvaluationConfig
 from ubp2.errors import UserError
 from ubp2.evaluation.rollout import Act, filmed, rank_correlation, summary
 from ubp2.training.crew import Crew
 from ubp2.training.programs import STREAMS, TERMS, Programs
 from ubp2.types import Episode
 
-__all__ = ["controller", "evaluate", "reward_correlations", "seeds"]
-
-
-def seeds(config: EvaluationConfig, episodes: int) -> list[int]:
-    """The seeds of the evaluation episodes, the same for every run and every evaluation."""
-    return [config.seed + i for i in range(episodes)]
+__all__ = ["controller", "evaluate", "reward_correlations"]
 
 
 def controller(agent: Agent, programs: Programs, state: Any, name: str, agents: int) -> Act:
@@ -50,7 +44,7 @@ def evaluate(crew: Crew, agent: Agent, programs: Programs, state: Any, t: int) -
     episodes: list[list[Episode]] = [[] for _ in crew.members]
     for name in config.controllers:
         act = controller(agent, programs, state, name, crew.size)
-        todo, none = seeds(config, config.episodes), [None] * crew.size
+        todo, none = range(config.seed, config.seed + config.episodes), [None] * crew.size
         videos = [member.run.videos / f"{t:09d}-{name}.mp4" for member in crew.members] if config.video else none
         try:
             done = filmed(act, envs, todo, videos)
