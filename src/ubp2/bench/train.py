@@ -150,14 +150,15 @@ def _short(config: Config, decisions: int) -> Config:
     length = envs.spec.episode_decisions
     envs.close()
     each = 2 * (decisions + SETTLING)
-    episodes = -(-(WARM_UP + each) // length)
+    warmup = -(-WARM_UP // length) * length  # whole episodes: what the first end of one loads is not the rate of a run
+    episodes = -(-(warmup + each) // length)
     preferences = dataclasses.replace(
         config.preferences,
         every=episodes * length,
         budget=config.preferences.per_session,
         segment_length=min(config.preferences.segment_length, length),
     )
-    training = dataclasses.replace(config.training, warmup=WARM_UP, warmup_updates=1)
+    training = dataclasses.replace(config.training, warmup=warmup, warmup_updates=1)
     steps = episodes * length + each + 1
     controllers = EvaluationConfig(every=0, episodes=1, controllers=("policy",))
     return dataclasses.replace(
