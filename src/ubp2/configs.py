@@ -64,6 +64,10 @@ class ModelConfig:
     """Bradley-Terry on the Gaussian reward with its noise integrated out, or on its mean alone."""
     reward_log_std: tuple[float, float] = (-2.0, 1.0)
     """Range of the log standard deviation of the Gaussian reward."""
+    reward_inputs: Literal["state-action", "state"] = "state-action"
+    """What the reward reads; state: it never comes to depend on the action, whatever the labels say."""
+    reward_units: Literal["raw", "replay"] = "raw"
+    """Reward in plans and targets as it is, or less its mean and over its standard deviation in the replay."""
     value_head: Literal["scalar", "twohot"] = "scalar"
     """Value as one number with a squared error (Eq. 5), or as 101 two-hot bins on a symlog scale."""
     policy_log_std: tuple[float, float] = (-10.0, 2.0)
@@ -126,8 +130,8 @@ class PreferenceConfig:
 
     teacher: Literal["oracle"] = "oracle"
     """Who answers: oracle = the segment with the larger true return is preferred."""
-    strategy: Literal["optimistic", "uniform"] = "optimistic"
-    """Which pairs are asked: Algorithm 2, or at random."""
+    strategy: Literal["optimistic", "disagreement", "uniform"] = "optimistic"
+    """Which pairs are asked: Algorithm 2, those that reward members answer most differently, or any."""
     segment_length: int = 10
     """Decisions in a segment, L."""
     per_session: int = 12
@@ -138,12 +142,22 @@ class PreferenceConfig:
     """Labels in all, N_pref; None: what the schedule fits into the first two thirds of the run."""
     candidates: int = 2000
     """Pairs that Algorithm 2 ranks in a session, drawn from the whole replay."""
+    recent: float = 0.0
+    """Share of the candidates whose one segment comes from the newest decisions, those since the last session."""
     batch_size: int = 50
     """Pairs in a minibatch of the reward's fit."""
     stop_accuracy: float | None = 0.97
     """A member skips a minibatch that it already answers this well (None: never skips)."""
     center: float = 0.05
     """Weight of the squared mean of the predicted reward, which the comparisons leave free."""
+    smoothing: float = 0.0
+    """Share of answers taken to be coin flips: a label of 1 counts as 1 - smoothing/2."""
+    anchor: float = 0.0
+    """Pull of each reward member towards where it started, which keeps members apart where no label speaks."""
+    bootstrap: bool = False
+    """Each reward member learns from its own half of the labels."""
+    crop: int | None = None
+    """Shortest stretch of a labelled segment that a minibatch may use in its place (None: always all of it)."""
 
 
 @dataclass(frozen=True)

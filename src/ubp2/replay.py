@@ -76,16 +76,21 @@ def sample(replay: Replay, key: Array, batch_size: int, horizon: int) -> Batch:
     return Batch(frames.obs, frames.action[:-1], frames.terminated[:-1], mask, slots[:-1])
 
 
-def sample_segments(replay: Replay, key: Array, count: int, length: int) -> tuple[Segments, Array]:
+def sample_segments(
+    replay: Replay, key: Array, count: int, length: int, newest: int | None = None
+) -> tuple[Segments, Array]:
     """`count` segments drawn uniformly over every place where `length` decisions of one episode fit.
 
-    Also returns how many such places there are: with none, the segments mean nothing.
+    newest: only among so many of the last frames. Also returns how many such places there are: with none, the segments
+    mean nothing.
     """
     capacity = replay.frames.episode.shape[0]
     age = jnp.arange(capacity)
     first, last = _slots(replay, age), _slots(replay, age + length)
     same = replay.frames.episode[first] == replay.frames.episode[last]
     fits = same & (age + length < _size(replay))
+    if newest is not None:
+        fits &= age >= _size(replay) - newest
     places = jnp.cumsum(fits)  # the k-th place is where the cumulative sum first reaches k + 1
     pick = jax.random.randint(key, (count,), 0, jnp.maximum(places[-1], 1))
     start = jnp.searchsorted(places, pick + 1)

@@ -63,10 +63,17 @@ def _check_numbers(config: Config) -> None:
         "optimism.lambda_dynamics": optimism.lambda_dynamics,
         "optimism.lambda_value": optimism.lambda_value,
         "preferences.center": config.preferences.center,
+        "preferences.anchor": config.preferences.anchor,
     }
     for name, number in at_least_zero.items():
         if not number >= 0:
             raise UserError(f"{name} must not be negative, got {number}")
+    for name, share in {
+        "preferences.smoothing": config.preferences.smoothing,
+        "preferences.recent": config.preferences.recent,
+    }.items():
+        if not 0 <= share <= 1:
+            raise UserError(f"{name} is a share and must lie in [0, 1], got {share}")
     if not 0 < given(training.discount) <= 1:
         raise UserError(f"training.discount must lie in (0, 1], got {training.discount}")
 
@@ -131,6 +138,11 @@ def _check(config: Config, episode_decisions: int) -> None:
             f"preferences.segment_length is {prefs.segment_length} but an episode of {config.env} has "
             f"{episode_decisions} decisions; lower --preferences.segment-length"
         )
+    if prefs.crop is not None and not 1 <= prefs.crop <= prefs.segment_length:
+        raise UserError(
+            f"preferences.crop must lie between 1 and preferences.segment_length ({prefs.segment_length}), "
+            f"got {prefs.crop}"
+        )
     fit = labels_that_fit(prefs, config.steps, episode_decisions)
     if fit == 0:
         raise UserError(
@@ -141,9 +153,4 @@ def _check(config: Config, episode_decisions: int) -> None:
         raise UserError(
             f"the label budget is {prefs.budget}, and without a label there is nothing to learn; "
             f"set --preferences.budget to between 1 and {fit}"
-        )
-    if prefs.budget > fit:
-        raise UserError(
-            f"a budget of {prefs.budget} labels cannot be spent in {config.steps} decisions: {prefs.per_session} "
-            f"labels every {prefs.every} decisions give {fit}; use --preferences.budget {fit} or raise --steps"
         )

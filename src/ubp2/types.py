@@ -76,7 +76,7 @@ class Preferences(NamedTuple):
     right_obs: Array  # [P, L, D]
     right_action: Array  # [P, L, A]
     label: Array  # [P] P(left preferred): 1, 0, or 0.5 for a tie
-    weight: Array  # [P] 0 for a skipped pair
+    weight: Array  # [P] 0 for a skipped pair; in a bootstrapped minibatch [E, P]
     count: Array  # [] int32
 
 

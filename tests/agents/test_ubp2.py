@@ -16,7 +16,7 @@ import pytest
 
 from tests.conftest import ACTION, EPISODE, OBS, noisy, quick_jit
 from ubp2 import replay
-from ubp2.agents import learning, ubp2
+from ubp2.agents import learning, reward, ubp2
 from ubp2.agents.learning import State
 from ubp2.agents.registry import make_agent
 from ubp2.configs import Config
@@ -224,7 +224,7 @@ def test_a_bonus_that_is_off_has_no_coefficient(config: Config, state: State, of
 
 def test_a_member_that_answers_well_enough_gets_no_reward_gradient(config: Config, lively: State, gradient) -> None:
     """Labels that member 0 gives itself: it is at accuracy one and rests, while the others go on."""
-    logits = quick_jit(partial(learning.preference_logits, config))(lively.model, lively.stats, MIXED)
+    logits = quick_jit(partial(reward.preference_logits, config))(lively.model, lively.stats, MIXED)
     labels = np.asarray(logits)[0] > 0
     right = ((np.asarray(logits) > 0) == labels).mean(axis=1)
     assert right[0] == 1.0 and right[1:].max() < 0.97
@@ -239,7 +239,7 @@ def descend(config: Config) -> Callable[[WorldModel, Any, float], WorldModel]:
     ungated = dataclasses.replace(config, preferences=dataclasses.replace(config.preferences, stop_accuracy=None))
 
     def descend(model: WorldModel, supervision: Any, rate: float) -> WorldModel:
-        slope = jax.grad(lambda m: learning.reward_supervision(ungated, m, STATS, supervision, BATCH)[0])(model)
+        slope = jax.grad(lambda m: reward.supervise(ungated, m, STATS, supervision, BATCH, jax.random.key(0))[0])(model)
         return jax.tree.map(lambda p, g: p - rate * g, model, slope)
 
     return quick_jit(descend)
@@ -247,7 +247,7 @@ def descend(config: Config) -> Callable[[WorldModel, Any, float], WorldModel]:
 
 def test_the_gate_can_be_switched_off(config: Config, lively: State, descend) -> None:
     """stop_accuracy = None: member 0 goes on although it has everything right."""
-    logits = quick_jit(partial(learning.preference_logits, config))(lively.model, STATS, MIXED)
+    logits = quick_jit(partial(reward.preference_logits, config))(lively.model, STATS, MIXED)
     after = descend(lively.model, make_pairs(np.asarray(logits)[0] > 0), 1.0)
     assert np.abs(after.reward.weights[-1][0] - lively.model.reward.weights[-1][0]).max() > 1e-4
 
@@ -288,7 +288,8 @@ def test_nothing_that_is_learned_from_has_a_reward_field(config: Config, state: 
     for kind in (Frame, Batch, Segments, Preferences, replay.Replay):
         assert not [name for name in kind._fields if "reward" in name or "return" in name], kind
     named = [path for path in paths(state) if "reward" in path]
-    assert named and all(re.search(r"\.reward\.(weights|biases|scales|offsets)\[", path) for path in named)
+    learned = r"\.reward(_anchor)?\.(weights|biases|scales|offsets)\[|^\.reward_units$"
+    assert named and all(re.search(learned, path) for path in named)
     ceiling = programs.memory(dataclasses.replace(config, ceiling=True), OBS, ACTION, EPISODE)
     assert [path for path in paths(ceiling) if "reward" in path]  # the check does see one where there is one
 

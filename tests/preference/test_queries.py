@@ -75,6 +75,6 @@ def test_uniform_ignores_returns_and_takes_every_pair_equally() -> None:
 
 def test_strategies_by_name() -> None:
     """Known names are found; a slip is named with what was meant."""
-    assert make_strategy("optimistic") is optimistic and set(STRATEGIES) == {"optimistic", "uniform"}
+    assert make_strategy("optimistic") is optimistic and set(STRATEGIES) == {"optimistic", "disagreement", "uniform"}
     with pytest.raises(UserError, match="unknown query strategy 'optimist'"):
         make_strategy("optimist")

@@ -6,22 +6,23 @@ import math
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
 
+from ubp2.agents import reward as reward_
 from ubp2.agents.base import Metrics
 from ubp2.configs import Config, given
 from ubp2.models import losses, world_model
 from ubp2.models.networks import MLP, compute_type, weights_as
 from ubp2.models.normalizer import Normalizer
 from ubp2.models.world_model import WorldModel
-from ubp2.preference import bradley_terry
 from ubp2.types import Batch, Preferences, RewardTargets
 from ubp2.uncertainty import disagreement, jensen_renyi, spread
 
-__all__ = ["LAMBDA_RANGE", "State", "coefficients", "make_optimizers", "preference_logits", "uncertainties", "update"]
+__all__ = ["LAMBDA_RANGE", "State", "coefficients", "make_optimizers", "uncertainties", "update"]
 
 T = TypeVar("T")
 
@@ -38,6 +39,8 @@ class State(NamedTuple):
     target_policy: MLP
     log_lambda: Array  # [3] reward, dynamics, value
     value_scale: Array  # [] running 5-95 % range of values, which Eq. 6 divides by
+    reward_units: Array  # [2] mean and standard deviation of the reward in the replay, running
+    reward_anchor: MLP | None  # where the reward members started; None without a pull towards it
     stats: Normalizer
     model_optimizer: optax.OptState
     policy_optimizer: optax.OptState
@@ -96,55 +99,17 @@ def uncertainties(config: Config, model: WorldModel, z: Array, action: Array) ->
     )
 
 
-def reward_supervision(
-    config: Config, model: WorldModel, stats: Normalizer, supervision: Preferences | RewardTargets, batch: Batch
-) -> tuple[Array, Array, Metrics]:
-    """What teaches the reward: comparisons (Eq. 4), or in ceiling mode the true reward itself.
-
-    Returns the loss, summed over members, and every member's mean reward on the batch, [E, H, N].
-    """
-    z = world_model.encode(model, stats, batch.obs[:-1])
-    mean, log_std = world_model.reward(config.model, model, z, batch.action)
-    if isinstance(supervision, RewardTargets):
-        errors = jax.vmap(lambda m, s: losses.regression_loss(m, s, supervision.reward, batch.mask))(mean, log_std)
-        return jnp.sum(errors), mean, {"loss/reward": jnp.mean(errors)}
-    logits = preference_logits(config, model, stats, supervision)
-    loss, accuracy = jax.vmap(losses.preference_loss, in_axes=(0, None, None))(
-        logits, supervision.label, supervision.weight
-    )
-    members = loss
-    if config.preferences.center:  # the level of the reward, which comparisons cannot see, is kept near zero
-        level = jax.vmap(losses.masked_mean, in_axes=(0, None))(mean, batch.mask)
-        members = loss + config.preferences.center * level**2
-    # A member that answers the minibatch well enough gets no gradient from it, the penalty's included (Adam would blow
-    # that up): pushed further, a few labels saturate the reward, members come to agree everywhere, and nothing is left
-    # to be curious about.
-    stop = config.preferences.stop_accuracy
-    gated = members if stop is None else members * (accuracy < stop)
-    return jnp.sum(gated), mean, {"loss/preference": jnp.mean(loss), "reward/train_accuracy": jnp.mean(accuracy)}
-
-
-def preference_logits(config: Config, model: WorldModel, stats: Normalizer, pairs: Preferences) -> Array:
-    """Log odds of every member that left is preferred: [E, P]."""
-
-    obs = jnp.concatenate([pairs.left_obs, pairs.right_obs])  # both sides at once: [2P, L, .]
-    action = jnp.concatenate([pairs.left_action, pairs.right_action])
-    mean, log_std = world_model.reward(config.model, model, world_model.encode(model, stats, obs), action)
-    left, right = jnp.split(jnp.sum(mean, axis=-1), 2, axis=1)  # summed over the segment, [E, P]
-    left_noise, right_noise = jnp.split(jnp.sum(jnp.exp(2 * log_std), axis=-1), 2, axis=1)
-    noise = left_noise + right_noise if config.model.reward_likelihood == "marginal" else 0.0
-    return bradley_terry.logit(left, right, noise)
-
-
 def model_loss(
     config: Config, state: State, batch: Batch, supervision: Preferences | RewardTargets, key: Array, model: WorldModel
-) -> tuple[Array, tuple[Array, Metrics]]:
-    """alpha_c Eq. 3 + alpha_r Eq. 4 + alpha_v Eq. 5, summed over members. Also returns imagined states [H, N, Z].
+) -> tuple[Array, tuple[Array, Array, Metrics]]:
+    """alpha_c Eq. 3 + alpha_r Eq. 4 + alpha_v Eq. 5, summed over members.
+
+    Also returns imagined states [H, N, Z] and the running units of the reward [2].
 
     Eq. 5 is a sum over members m of the rollout and the reward; it is estimated by drawing one m for each sequence.
     """
     training = config.training
-    k_member, k_reward, k_policy, k_targets = jax.random.split(key, 4)
+    k_member, k_reward, k_policy, k_targets, k_fit = jax.random.split(key, 5)
     count = batch.mask.shape[1]
     z = world_model.encode(model, state.stats, batch.obs)  # [H+1, N, Z]
     actual = jax.lax.stop_gradient(z)
@@ -153,7 +118,7 @@ def model_loss(
         states[:, 1:]
     )
 
-    fit, rewards, metrics = reward_supervision(config, model, state.stats, supervision, batch)
+    fit, rewards, metrics = reward_.supervise(config, model, state.stats, supervision, batch, k_fit)
 
     member = jax.random.randint(k_member, (count,), 0, states.shape[0])
     sequence = jnp.arange(count)
@@ -163,6 +128,7 @@ def model_loss(
     same = rewards.shape[0] == states.shape[0]  # else there is no "same member", and one is drawn of its own
     of_reward = member if same else jax.random.randint(k_reward, (count,), 0, rewards.shape[0])
     own_reward = jax.lax.stop_gradient(jnp.moveaxis(rewards[of_reward, :, sequence], 0, 1))
+    own_reward = reward_.in_units(config, state.reward_units, own_reward)
     target = _td_targets(config, state, actual[1:], own_reward, batch, (k_policy, k_targets))
     output = world_model.value_logits(model.value, imagined, batch.action)
     value = losses.value_loss(config.model.value_head, output, target, batch.mask, given(training.discount))
@@ -179,7 +145,8 @@ def model_loss(
         "reward/spread": jnp.mean(spread(rewards)),
         "value/target": losses.masked_mean(target, batch.mask),
     }
-    return total, (jax.lax.stop_gradient(imagined), metrics)
+    units = reward_.track_units(state.reward_units, jnp.mean(rewards, axis=0), batch.mask)
+    return total, jax.lax.stop_gradient((imagined, units, metrics))
 
 
 def _td_targets(
@@ -253,13 +220,15 @@ def update(
     light = partial(weights_as, dtype=compute_type(config.model))
     now = state._replace(**{name: light(getattr(state, name)) for name in ("policy", "target_value", "target_policy")})
 
-    def loss_of_model(model: WorldModel) -> tuple[Array, tuple[Array, Metrics]]:
+    def loss_of_model(model: WorldModel) -> tuple[Array, tuple[Array, Array, Metrics]]:
         return model_loss(config, now, batch, supervision, k_model, light(model))
 
-    (_, (imagined, metrics)), gradient = jax.value_and_grad(loss_of_model, has_aux=True)(state.model)
+    (_, (imagined, units, metrics)), gradient = jax.value_and_grad(loss_of_model, has_aux=True)(state.model)
     metrics["gradient/model"] = optax.tree.norm(cast(Any, gradient))
     clipped = _clip(config, gradient)
+    clipped = eqx.tree_at(lambda g: g.reward, clipped, reward_.blinkered(config, clipped.reward, imagined.shape[-1]))
     model, model_optimizer = _descend(optimizers.model, clipped, state.model_optimizer, state.model)
+    model = eqx.tree_at(lambda m: m.reward, model, reward_.anchored(config, model.reward, state.reward_anchor))
 
     asked = light(model)
 
@@ -284,6 +253,8 @@ def update(
             target_policy=_polyak(state.target_policy, policy, config.optimism.target_policy_rate),
             log_lambda=log_lambda,
             value_scale=scale,
+            reward_units=units,
+            reward_anchor=state.reward_anchor,
             stats=state.stats,
             model_optimizer=model_optimizer,
             policy_optimizer=policy_optimizer,

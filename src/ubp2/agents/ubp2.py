@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ubp2.agents import reward as reward_
 from ubp2.agents.base import Action, Agent
 from ubp2.agents.learning import LAMBDA_RANGE, State, coefficients, make_optimizers, update
 from ubp2.configs import Config
@@ -33,6 +34,8 @@ def init(config: Config, obs_dim: int, action_dim: int, key: Array) -> State:
         target_policy=jax.tree.map(jnp.copy, policy),
         log_lambda=log_lambda,
         value_scale=jnp.ones(()),
+        reward_units=jnp.array([0.0, 1.0]),
+        reward_anchor=jax.tree.map(jnp.copy, model.reward) if config.preferences.anchor else None,
         stats=normalizer.init(obs_dim),
         model_optimizer=optimizers.model.init(cast(Any, model)),
         policy_optimizer=optimizers.policy.init(cast(Any, policy)),
@@ -43,7 +46,8 @@ def init(config: Config, obs_dim: int, action_dim: int, key: Array) -> State:
 def act_by_plan(config: Config, state: State, carry: Array, obs: Array, explore: Array, key: Array) -> Action:
     """Solve Eq. 1 from the observation [D]; without exploration no bonus is added."""
     z = world_model.encode(state.model, state.stats, obs)
-    steering = Steering(explore * coefficients(config, state.log_lambda), explore)
+    unit = reward_.unit(config, state.reward_units)
+    steering = Steering(explore * coefficients(config, state.log_lambda), explore, unit)
     decision = plan(config, state.model, state.policy, z, carry, steering, key)
     return Action(decision.action, decision.following, decision.scores, decision.broken)
 

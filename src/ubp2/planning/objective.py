@@ -51,11 +51,14 @@ def unrolled(config: Config) -> bool:
     return compute_type(config.model) != jnp.float32
 
 
-def total(scores: Scores, coefficients: Array) -> Array:
-    """Add the terms up with lambda_r, lambda_d, lambda_q [3]; zeros give the plain expected return."""
+def total(scores: Scores, coefficients: Array, reward_unit: Array | float = 1.0) -> Array:
+    """Add the terms up with lambda_r, lambda_d, lambda_q [3]; zeros give the plain expected return.
+
+    The reward counts in the given units, those in which the values were learned.
+    """
     bonus = (
         coefficients[0] * scores.reward_bonus
         + coefficients[1] * scores.dynamics_bonus
         + coefficients[2] * scores.value_bonus
     )
-    return scores.reward + scores.value + bonus
+    return scores.reward / reward_unit + scores.value + bonus

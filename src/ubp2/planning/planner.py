@@ -24,6 +24,7 @@ class Steering(NamedTuple):
 
     coefficients: Array  # [3] lambda_r, lambda_d, lambda_q
     explore: Array  # [] 1 draws a sequence among the elites and adds noise, 0 takes the best
+    reward_unit: Array | float = 1.0  # the reward counts in these units
 
 
 class Decision(NamedTuple):
@@ -61,7 +62,7 @@ def plan(
 
     def score(actions: Array) -> tuple[Array, Scores]:
         terms = objective.optimistic_return(config, model, ready, z, actions, noise)
-        return objective.total(terms, steering.coefficients), terms
+        return objective.total(terms, steering.coefficients, steering.reward_unit), terms
 
     result = optimizers.optimize(config.planner, score, previous, proposals, k_search)
     drawn = jax.random.categorical(k_pick, jnp.log(result.weights))

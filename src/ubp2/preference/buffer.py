@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -28,8 +30,18 @@ def extend(buffer: Preferences, rows: Preferences) -> Preferences:
     return Preferences(*filled, count=jnp.minimum(buffer.count + rows.count, capacity))
 
 
-def sample(buffer: Preferences, key: Array, count: int) -> Preferences:
-    """A minibatch drawn uniformly with replacement; from an empty buffer its weights are zero."""
+def sample(buffer: Preferences, key: Array, count: int, bootstrap: int | None = None) -> Preferences:
+    """A minibatch drawn uniformly with replacement; from an empty buffer its weights are zero.
+
+    bootstrap: the number of members, each of which has its own half of the labels; weights are then [E, P].
+    """
     index = jax.random.randint(key, (count,), 0, jnp.maximum(buffer.count, 1))
     batch = Preferences(*(rows[index] for rows in buffer[:6]), count=jnp.minimum(buffer.count, count))
-    return batch._replace(weight=jnp.where(buffer.count > 0, batch.weight, 0.0))
+    weight = jnp.where(buffer.count > 0, batch.weight, 0.0)
+    return batch._replace(weight=weight if bootstrap is None else weight * _halves(index, bootstrap))
+
+
+def _halves(index: Array, members: int) -> Array:
+    """Double or nothing [E, P]: whether a member has a label depends on the two alone, and never changes."""
+    keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(0)))(index)
+    return 2.0 * jax.vmap(lambda key: jax.random.bernoulli(key, shape=(members,)), out_axes=1)(keys)

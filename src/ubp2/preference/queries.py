@@ -15,7 +15,7 @@ from jax import Array
 from ubp2.errors import unknown_name
 from ubp2.preference.bradley_terry import probability
 
-__all__ = ["STRATEGIES", "make_strategy", "optimistic", "select", "uniform"]
+__all__ = ["STRATEGIES", "disagreement", "make_strategy", "optimistic", "select", "uniform"]
 
 Strategy = Callable[[Array, Array], tuple[Array, Array]]
 
@@ -33,13 +33,20 @@ def optimistic(key: Array, returns: Array) -> tuple[Array, Array]:
     return jnp.maximum(forward, backward), backward > forward
 
 
+def disagreement(key: Array, returns: Array) -> tuple[Array, Array]:
+    """The pairs about which members differ most: standard deviation of P(first preferred)."""
+    del key
+    score = jnp.std(probability(returns[..., 0], returns[..., 1]), axis=0)
+    return score, jnp.zeros(score.shape, bool)
+
+
 def uniform(key: Array, returns: Array) -> tuple[Array, Array]:
     """Every candidate pair is as good as any other."""
     score = jax.random.uniform(key, returns.shape[1:2])
     return score, jnp.zeros(score.shape, bool)
 
 
-STRATEGIES: dict[str, Strategy] = {"optimistic": optimistic, "uniform": uniform}
+STRATEGIES: dict[str, Strategy] = {"optimistic": optimistic, "disagreement": disagreement, "uniform": uniform}
 
 
 def make_strategy(name: str) -> Strategy:

@@ -143,7 +143,8 @@ def _update(config: Config, agent: Agent, root: Array, state: Any, memory: Memor
     if memory.true_rewards is not None:
         supervision = ceiling.targets(memory.true_rewards, batch)
     else:
-        supervision = buffer.sample(memory.preferences, k_pairs, config.preferences.batch_size)
+        members = config.model.reward_members if config.preferences.bootstrap else None
+        supervision = buffer.sample(memory.preferences, k_pairs, config.preferences.batch_size, members)
     return agent.update(state, batch, supervision, k_update)
 
 
@@ -153,6 +154,8 @@ def _select(config: Config, agent: Agent, root: Array, state: Any, replay: Repla
     k_segments, k_strategy = jax.random.split(_fold(root, jnp.int32(STREAMS["select"]), step))
     pairs = max(preferences.candidates, preferences.per_session)
     segments, places = replay_.sample_segments(replay, k_segments, 2 * pairs, preferences.segment_length)
+    if preferences.recent:
+        segments = _with_recent(config, replay, segments, jax.random.fold_in(k_segments, 1))
     returns = agent.segment_returns(state, segments)  # [E, 2N]
     returns = returns.reshape(returns.shape[0], pairs, 2)
     strategy = queries.make_strategy(preferences.strategy)
@@ -161,6 +164,19 @@ def _select(config: Config, agent: Agent, root: Array, state: Any, replay: Repla
     return Selection(
         jax.tree.map(lambda x: x[first], segments), jax.tree.map(lambda x: x[second], segments), score, places
     )
+
+
+def _with_recent(config: Config, replay: Replay, segments: Segments, key: Array) -> Segments:
+    """Candidates [2N] in which the first segment of a share of the pairs is one since the last session."""
+    preferences, pairs = config.preferences, segments.start.shape[0] // 2
+    newest, places = replay_.sample_segments(replay, key, pairs, preferences.segment_length, preferences.every)
+    chosen = (jnp.arange(pairs) < round(preferences.recent * pairs)) & (places > 0)
+
+    def exchange(old: Array, new: Array) -> Array:
+        first = jnp.where(chosen.reshape(-1, *[1] * (new.ndim - 1)), new, old[::2])
+        return jnp.stack([first, old[1::2]], axis=1).reshape(old.shape)
+
+    return jax.tree.map(exchange, segments, newest)
 
 
 def _judge(agent: Agent, state: Any, rows: Preferences) -> Array:
