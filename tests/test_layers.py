@@ -20,7 +20,7 @@ LAYERS = (
     ("agents",),
     ("evaluation",),
     ("training",),
-    ("trained", "api", "bench"),
+    ("trained", "api", "bench", "lab"),
     ("commands",),
     ("cli",),
     ("__main__",),
@@ -51,6 +51,9 @@ def test_modules_that_start_fast_import_nothing_heavy_at_the_top() -> None:
         "commands",
         "cli",
         "bench/options",
+        "lab/options",
+        "lab/settings",
+        "lab/subject",
     }
     heavy = {"jax", "equinox", "optax", "scipy", "matplotlib", "gymnasium", "metaworld", "mujoco", "dm_control", "rich"}
     for name in light:

@@ -1,4 +1,4 @@
-"""The command line: ubp2 train | eval | plot | info | envs | bench.
+"""The command line: ubp2 train | eval | plot | info | envs | bench | lab.
 
 Parsing, help and errors in a configuration are over before anything heavy is imported; `ubp2.commands` imports jax and
 the environments where they are needed.
@@ -25,10 +25,11 @@ import tyro
 
 from ubp2 import commands
 from ubp2._version import __version__
-from ubp2.bench.options import Bench, require_name
+from ubp2.bench import options as bench_options
 from ubp2.config_io import check_resumable, load_yaml
 from ubp2.configs import Config
 from ubp2.errors import UserError, unknown_name
+from ubp2.lab import options as lab_options
 from ubp2.population import members
 from ubp2.presets import DEFAULT_ENV, DEFAULT_PRESET, preset
 from ubp2.runs import Run
@@ -52,7 +53,14 @@ COMMANDS: Mapping[str, Command] = {
     "plot": Command(commands.Plot, commands.plot),
     "info": Command(commands.Info, commands.info),
     "envs": Command(commands.Envs, commands.envs),
-    "bench": Command(Bench, commands.bench),
+    "bench": Command(bench_options.Bench, commands.bench),
+    "lab": Command(lab_options.Reward, commands.lab),
+}
+
+# Commands that go on with the name of what they do, and who asks for it.
+_WITH_NAME: Mapping[str, Callable[[Sequence[str]], None]] = {
+    "bench": bench_options.require_name,
+    "lab": lab_options.require_name,
 }
 
 
@@ -94,8 +102,8 @@ def _run(arguments: list[str]) -> commands.Outcome:
         return commands.Outcome({"version": __version__}, f"ubp2 {__version__}")
     if name not in COMMANDS:
         raise unknown_name("command", name, COMMANDS)
-    if name == "bench":
-        require_name(rest)
+    if name in _WITH_NAME:
+        _WITH_NAME[name](rest)
     parsed = _parse_train(rest) if name == "train" else _parse(name, rest)
     return commands.Outcome({}, "") if parsed is None else COMMANDS[name].run(parsed)
 

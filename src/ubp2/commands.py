@@ -17,6 +17,7 @@ from ubp2.bench import options
 from ubp2.config_io import to_dict
 from ubp2.configs import Config
 from ubp2.errors import UserError, unknown_name
+from ubp2.lab.options import Reward
 from ubp2.presets import DEFAULT_PRESET
 from ubp2.runs import Run, read_metrics
 from ubp2.system import cache_folder, devices, prepare_jax, versions
@@ -24,7 +25,21 @@ from ubp2.system import cache_folder, devices, prepare_jax, versions
 if TYPE_CHECKING:  # imports jax
     from ubp2.api import PopulationResult, RunResult
 
-__all__ = ["Envs", "Eval", "Info", "Outcome", "Plot", "Train", "bench", "envs", "evaluate", "info", "plot", "train"]
+__all__ = [
+    "Envs",
+    "Eval",
+    "Info",
+    "Outcome",
+    "Plot",
+    "Train",
+    "bench",
+    "envs",
+    "evaluate",
+    "info",
+    "lab",
+    "plot",
+    "train",
+]
 
 EXIT_CHECKPOINTED = 75  # EX_TEMPFAIL of sysexits.h: nothing is wrong, try again
 
@@ -214,6 +229,25 @@ def bench(args: options.Bench) -> Outcome:
     if args.what.out:
         args.what.out.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
     return Outcome(data, f"{data['device']}\n\n{report.text()}")
+
+
+def lab(args: Reward) -> Outcome:
+    """Compare settings of the reward model on recorded episodes; with --out also files and figures."""
+    from ubp2.lab.subject import gather
+
+    subject = gather(args)  # mistakes in the options are told before jax is imported
+    prepare_jax()
+    from ubp2.lab import report
+    from ubp2.lab.reward import study
+
+    if args.out:
+        args.out.mkdir(parents=True, exist_ok=True)  # before the work, which a folder that cannot be made would waste
+    results = study(args, subject)
+    data, text = report.as_data(results), report.as_text(results)
+    if args.out:
+        report.write(results, data, args.out)
+        text += f"\nfiles: {args.out}"
+    return Outcome(data, f"{data['device']}\n\n{text}")
 
 
 def _evaluation_lines(scores: Mapping[str, float]) -> list[str]:

@@ -22,7 +22,7 @@ from ubp2.models.world_model import WorldModel
 from ubp2.types import Batch, Preferences, RewardTargets
 from ubp2.uncertainty import disagreement, jensen_renyi, spread
 
-__all__ = ["LAMBDA_RANGE", "State", "coefficients", "make_optimizers", "uncertainties", "update"]
+__all__ = ["LAMBDA_RANGE", "State", "coefficients", "descend", "make_optimizers", "uncertainties", "update"]
 
 T = TypeVar("T")
 
@@ -174,6 +174,17 @@ def _policy_loss(config: Config, state: State, model: WorldModel, z: Array, mask
     return loss, (scale, -jnp.mean(log_density))
 
 
+def descend(
+    config: Config, gradient: WorldModel, optimizer: optax.OptState, model: WorldModel, anchor: MLP | None
+) -> tuple[WorldModel, optax.OptState]:
+    """One step of the world model down its gradient, with what the configuration says of the reward members."""
+    gradient = _clip(config, gradient)
+    state_dim = gradient.dynamics.biases[-1].shape[-1]
+    gradient = eqx.tree_at(lambda g: g.reward, gradient, reward_.blinkered(config, gradient.reward, state_dim))
+    model, optimizer = _descend(make_optimizers(config).model, gradient, optimizer, model)
+    return eqx.tree_at(lambda m: m.reward, model, reward_.anchored(config, model.reward, anchor)), optimizer
+
+
 def _clip(config: Config, gradient: WorldModel) -> WorldModel:
     """Limit each component's gradient norm on its own, so that one loss cannot silence another."""
 
@@ -225,10 +236,7 @@ def update(
 
     (_, (imagined, units, metrics)), gradient = jax.value_and_grad(loss_of_model, has_aux=True)(state.model)
     metrics["gradient/model"] = optax.tree.norm(cast(Any, gradient))
-    clipped = _clip(config, gradient)
-    clipped = eqx.tree_at(lambda g: g.reward, clipped, reward_.blinkered(config, clipped.reward, imagined.shape[-1]))
-    model, model_optimizer = _descend(optimizers.model, clipped, state.model_optimizer, state.model)
-    model = eqx.tree_at(lambda m: m.reward, model, reward_.anchored(config, model.reward, state.reward_anchor))
+    model, model_optimizer = descend(config, gradient, state.model_optimizer, state.model, state.reward_anchor)
 
     asked = light(model)
 

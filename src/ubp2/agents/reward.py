@@ -88,7 +88,10 @@ def _crops(pairs: Preferences, shortest: int, key: Array) -> Array:
 
 
 def blinkered(config: Config, gradient: MLP, state_dim: int) -> MLP:
-    """Without the gradient of what reads the action, where the reward is to read the state alone."""
+    """Without the gradient of what reads the action, where the reward is to read the state alone.
+
+    The members start blind to actions, and so they stay.
+    """
     if config.model.reward_inputs == "state-action":
         return gradient
     return eqx.tree_at(lambda g: g.weights[0], gradient, gradient.weights[0].at[:, state_dim:].set(0.0))

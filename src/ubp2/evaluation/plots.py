@@ -17,14 +17,14 @@ if TYPE_CHECKING:  # matplotlib takes long to import, and only `plot_runs` needs
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_runs"]
+__all__ = ["COLOURS", "STYLE", "plot_runs"]
 
 # Okabe and Ito's palette without black and yellow: distinguishable with every common colour blindness.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _STYLES = ("-", "--", ":")
 _FORMATS = (".png", ".pdf", ".svg")
 
-_RC: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.size": 8,
     "axes.titlesize": 9,
     "axes.titleweight": "bold",
@@ -95,7 +95,7 @@ def _draw(panels: Sequence[_Panel], groups: dict[str, list[RunCurves]], out: Pat
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
     # a bare Figure, not pyplot: no window system, nothing global
-    with matplotlib.rc_context(_RC):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(2.9 * columns, 2.25 * rows + 0.55), layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False, sharex=True)
         for axes, panel in zip(grid.flat, panels, strict=False):
@@ -116,7 +116,7 @@ def _draw_panel(axes: Axes, panel: _Panel, groups: dict[str, list[RunCurves]]) -
     for g, runs in enumerate(groups.values()):
         for i, (key, _) in enumerate(panel.lines):
             look: dict[str, Any] = {
-                "color": _COLOURS[(i if single else g) % len(_COLOURS)],
+                "color": COLOURS[(i if single else g) % len(COLOURS)],
                 "linestyle": "-" if single else _STYLES[i],
                 "drawstyle": "steps-post" if panel.budget else "default",
             }
@@ -166,7 +166,7 @@ def _name_lines(axes: Axes, panel: _Panel, single: bool) -> None:
         Line2D(
             [],
             [],
-            color=_COLOURS[i] if single else "0.3",
+            color=COLOURS[i] if single else "0.3",
             linestyle="-" if single else _STYLES[i],
             linewidth=1.6,
             label=name,
@@ -192,7 +192,7 @@ def _name_groups(figure: Figure, groups: dict[str, list[RunCurves]]) -> None:
         ]
     else:
         handles = [
-            Line2D([], [], color=_COLOURS[g % len(_COLOURS)], linewidth=1.6, label=f"{env}, {_seeds(runs)}")
+            Line2D([], [], color=COLOURS[g % len(COLOURS)], linewidth=1.6, label=f"{env}, {_seeds(runs)}")
             for g, (env, runs) in enumerate(groups.items())
         ]
     figure.legend(handles=handles, loc="outside lower center", ncols=min(3, len(handles)))

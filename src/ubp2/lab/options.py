@@ -1,0 +1,77 @@
+"""What `ubp2 lab ...` takes. Imports nothing heavy: `ubp2 lab --help` is as instant as all help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from ubp2.errors import UserError, unknown_name
+from ubp2.presets import DEFAULT_PRESET
+
+__all__ = ["Reward", "check", "require_name"]
+
+LABS = ("reward",)
+Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+
+
+@dataclass(frozen=True)
+class Reward:
+    """Try out the reward model on the episodes of runs: settings side by side, each fitted to the same labels."""
+
+    name: Annotated[Literal["reward"], tyro.conf.Positional]
+    """Which laboratory."""
+    data: tuple[Path, ...]
+    """Run folders whose episodes are used; a folder of several seeds stands for all of them."""
+    preset: str = DEFAULT_PRESET
+    """What the settings are laid over: cpu, demo or paper."""
+    settings: Path | None = None
+    """YAML file of settings, 'name: {dotted field: value, ...}' each; None: those of --set, or a built-in list."""
+    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """One more setting as in the file, such as 'linear head: {model.reward_head: linear}'; can be repeated."""
+    labels: tuple[int, ...] = (24, 96, 200)
+    """Numbers of labels to fit to."""
+    repeats: int = 2
+    """Fits of each setting to each number of labels, with other labels and other initial parameters."""
+    updates: int = 500
+    """Gradient steps of a fit."""
+    held_out: float = 0.25
+    """Share of the episodes that is kept for measuring."""
+    seed: int = 0
+    """Seed of everything random: which episodes are held out, the labels and the fits."""
+    out: Path | None = None
+    """Also write results.json, results.csv, reliability.png and labels.png into this folder."""
+    json: Switch = False
+    """Print one JSON object on stdout, and everything else on stderr."""
+
+
+def require_name(arguments: Sequence[str]) -> None:
+    """Say which laboratories there are to whoever named none or another."""
+    first = arguments[0] if arguments else "--json"
+    if first in LABS or first in ("-h", "--help"):
+        return
+    if first.startswith("-"):
+        raise UserError(f"ubp2 lab needs the name of a laboratory, before any option: {', '.join(LABS)}")
+    raise unknown_name("laboratory", first, LABS)
+
+
+def check(what: Reward) -> None:
+    """Refuse what cannot be measured, before any episode is read."""
+    if not what.data:
+        raise UserError("--data needs at least one run folder: ubp2 lab reward --data RUN")
+    if not what.labels:
+        raise UserError("--labels needs at least one number, such as --labels 24 96")
+    if len(set(what.labels)) < len(what.labels):
+        raise UserError(f"--labels names a number twice: {' '.join(map(str, what.labels))}; name each once")
+    for name, number in (("labels", min(what.labels)), ("repeats", what.repeats), ("updates", what.updates)):
+        if number < 1:
+            raise UserError(f"--{name} must be at least 1, got {number}")
+    if not 0 < what.held_out < 1:
+        raise UserError(f"--held-out must lie between 0 and 1, got {what.held_out}")
+    if what.seed < 0:
+        raise UserError(f"--seed must not be negative, got {what.seed}")
+    if what.out is not None and what.out.exists() and not what.out.is_dir():
+        raise UserError(f"--out is a folder, and {what.out} is a file; name another")
