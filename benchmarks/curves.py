@@ -1,9 +1,13 @@
-"""Learning curves over seeds: run `ubp2 train` once a seed, side by side, and keep every evaluation as raw scores.
+"""Learning curves over seeds: train, and keep every evaluation as raw scores.
 
     python benchmarks/curves.py NAME --seeds 0 1 2 3 --jobs 4 -- --env metaworld/door-close --preset cpu --ceiling
+    python benchmarks/curves.py NAME --seeds 0 1 2 3 4 5 6 7 --together -- --env metaworld/door-close --preset best
+    python benchmarks/curves.py --table NAME [NAME ...]
 
-writes benchmarks/results/NAME.csv (a row for each seed and evaluation) and NAME.json (command, versions, machine).
-Run folders go to runs/NAME/; a seed whose folder exists is resumed, so the same command continues what was cut off.
+The first runs `ubp2 train` once a seed, side by side; the second all seeds in one program, as on a GPU. Both write
+benchmarks/results/NAME.csv (a row for each seed and evaluation) and NAME.json (command, versions, machine). Run folders
+go to runs/NAME/; what exists is resumed, so the same command continues what was cut off. The third prints the
+interquartile mean over seeds of what is in such files, with a bootstrap interval of 95 %.
 """
 
 from __future__ import annotations
@@ -14,18 +18,23 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
+
+from ubp2.evaluation.statistics import interval, iqm
 from ubp2.runs import Run, read_metrics
 
 HERE = Path(__file__).parent
+COLUMNS = ("planner/success_any", "policy/success_any", "reward/rank_correlation")
 
 
-def train(folder: Path, seed: int, flags: list[str]) -> int:
-    """One run as a process of its own; its messages go to a file beside the run folder."""
-    start = [*flags, "--seed", str(seed), "--out", str(folder)]
-    if (folder / "config.yaml").exists():
+def train(folder: Path, seeds: Sequence[int], flags: list[str]) -> int:
+    """One process, of one seed or of several from the first on; its messages go to a file beside the folder."""
+    start = [*flags, "--seed", str(seeds[0]), "--seeds", str(len(seeds)), "--out", str(folder)]
+    if (folder / "config.yaml").exists() or (folder / "population.json").exists():
         start = ["--resume", str(folder)]
     command = [sys.executable, "-m", "ubp2", "train", *start]
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -68,9 +77,33 @@ def collect(folders: dict[int, Path], out: Path, command: str) -> None:
     out.with_suffix(".json").write_text(json.dumps(about, indent=2) + "\n")
 
 
+def table(path: Path) -> str:
+    """Interquartile means over seeds as Markdown, a row an evaluation."""
+    with path.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    columns = [name for name in COLUMNS if rows and name in rows[0]]
+    lines = [f"| {path.stem}: decisions (labels), seeds | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
+    for decision in sorted({int(row["decision"]) for row in rows}):
+        own = [row for row in rows if int(row["decision"]) == decision]
+        cells = [_cell(np.array([float(row[name]) for row in own if row[name]])) for name in columns]
+        labels = max(int(row["labels"]) for row in own)
+        lines.append(f"| {decision:,} ({labels}), {len(own)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cell(scores: np.ndarray) -> str:
+    if not scores.size:
+        return ""
+    low, high = interval([scores], lambda groups: iqm(groups[0]))
+    return f"{iqm(scores):.2f} [{low:.2f}, {high:.2f}]"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name")
+    parser.add_argument("name", nargs="?")
+    parser.add_argument("--table", nargs="+", help="names of curves whose interquartile means to print")
+    parser.add_argument("--together", action="store_true", help="all seeds in one program")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where the run folders go")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3])
     parser.add_argument("--jobs", type=int, default=2, help="runs side by side")
     parser.add_argument("--results", type=Path, default=HERE / "results")
@@ -78,12 +111,24 @@ def main() -> int:
     if "--" in own:  # what follows is for ubp2 train
         own, flags = own[: own.index("--")], own[own.index("--") + 1 :]
     args = parser.parse_args(own)
-    folders = {seed: Path("runs") / args.name / f"s{seed}" for seed in args.seeds}
-    with ThreadPoolExecutor(args.jobs) as pool:
-        codes = list(pool.map(lambda item: train(item[1], item[0], flags), folders.items()))
-    command = f"python benchmarks/curves.py {args.name} --seeds {' '.join(map(str, args.seeds))} -- {' '.join(flags)}"
+    if args.table:
+        print("\n\n".join(table(args.results / f"{name}.csv") for name in args.table))
+        return 0
+    if args.name is None:
+        parser.error("name the curves: python benchmarks/curves.py NAME -- FLAGS")
+    folder, seeds = args.runs / args.name, args.seeds
+    folders = {seed: folder / f"s{seed}" for seed in seeds}
+    if args.together:
+        if seeds != list(range(seeds[0], seeds[0] + len(seeds))):
+            parser.error(f"--together trains consecutive seeds, got {seeds}")
+        codes = [train(folder, seeds, flags)]
+    else:
+        with ThreadPoolExecutor(args.jobs) as pool:
+            codes = list(pool.map(lambda seed: train(folders[seed], [seed], flags), seeds))
+    how = " --together" if args.together else ""
+    command = f"python benchmarks/curves.py {args.name} --seeds {' '.join(map(str, seeds))}{how} -- {' '.join(flags)}"
     collect(folders, args.results / args.name, command)
-    print(f"{args.results / args.name}.csv; exit codes by seed: {dict(zip(folders, codes, strict=True))}")
+    print(f"{args.results / args.name}.csv; exit codes: {codes}")
     return max(codes)
 
 
