@@ -133,6 +133,13 @@ def test_segments_are_uniform_over_every_place_that_fits(lengths: list[int], cut
     np.testing.assert_array_equal(segments.action, [[row.action for row in held[i : i + LENGTH]] for i in drawn])
 
 
+def test_segments_of_the_newest_frames_alone() -> None:
+    """Of three episodes of ten decisions (eleven frames each), the last eleven frames hold only the third."""
+    frames = rows([10, 10, 10])
+    segments, places = sample_segments(ring(frames), jax.random.key(0), 200, LENGTH, 11)
+    assert set(segments.episode.tolist()) == {frames[-1].episode} and int(places) == 10 - LENGTH + 1
+
+
 @pytest.mark.parametrize("lengths", [[], [1, 2, 2, 1], [2] * 20])
 def test_no_place_for_a_segment_is_said_so(lengths: list[int]) -> None:
     """Episodes shorter than a segment, or none at all, give zero places."""

@@ -72,3 +72,23 @@ def test_beyond_the_capacity_nothing_is_written() -> None:
         np.testing.assert_array_equal(a, b)
     number = np.asarray(sample(over, jax.random.key(1), 4000).left_obs)[:, 0, 0] / 10
     np.testing.assert_allclose(np.bincount(number.astype(int))[1:], 1000, atol=4 * np.sqrt(4000 * 3 / 16))
+
+
+def test_bootstrap_gives_each_member_half_of_the_labels_for_good() -> None:
+    """Weights are double or nothing, the same whenever a label is drawn, and other ones for another member."""
+    capacity, members = 400, 3
+    rows = buffer.init(capacity, LENGTH, OBS, ACTION)
+    rows = rows._replace(
+        label=np.arange(capacity, dtype=np.float32), weight=np.ones(capacity), count=np.int32(capacity)
+    )
+    drawn = [buffer.sample(rows, jax.random.key(k), 2000, members) for k in (0, 1)]
+    seen: dict[tuple[int, int], set[float]] = {}
+    for batch in drawn:
+        assert batch.weight.shape == (members, 2000)
+        for member in range(members):
+            for label, weight in zip(batch.label.astype(int).tolist(), batch.weight[member].tolist(), strict=True):
+                seen.setdefault((member, label), set()).add(weight)
+    assert all(len(weights) == 1 for weights in seen.values())
+    shares = [np.mean([2.0 in w for (m, _), w in seen.items() if m == member]) for member in range(members)]
+    assert all(0.4 < share < 0.6 for share in shares)
+    assert any(seen[0, i] != seen[1, i] for i in range(50))

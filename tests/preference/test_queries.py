@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import quick_jit
 from ubp2.errors import UserError
-from ubp2.preference.queries import STRATEGIES, make_strategy, optimistic, select, uniform
+from ubp2.preference.queries import STRATEGIES, disagreement, make_strategy, optimistic, select, uniform
 
 # P(first preferred) of two members for five pairs, and what Algorithm 2 makes of them.
 FIRST = [[0.75, 0.9, 0.2, 0.2, 0.5], [0.75, 0.1, 0.2, 0.05, 0.5]]
@@ -33,6 +33,13 @@ def test_optimistic_scores_by_hand() -> None:
     score, flip = optimistic(jax.random.key(0), returns(FIRST))
     np.testing.assert_allclose(score, SCORE, rtol=1e-4)
     assert np.asarray(flip)[[0, 2, 3]].tolist() == [False, True, True]
+
+
+def test_disagreement_by_hand() -> None:
+    """The standard deviation alone: the pair that members answer differently is worth asking, in either order."""
+    score, flip = disagreement(jax.random.key(0), returns(FIRST))
+    np.testing.assert_allclose(score, [0.0, 0.4, 0.0, 0.075, 0.0], atol=1e-4)
+    assert not np.any(flip)
 
 
 def test_optimistic_selection_by_hand() -> None:
