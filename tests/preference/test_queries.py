@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import quick_jit
 from ubp2.errors import UserError
-from ubp2.preference.queries import STRATEGIES, disagreement, make_strategy, optimistic, select, uniform
+from ubp2.preference.queries import STRATEGIES, disagreement, make_strategy, optimistic, promising, select, uniform
 
 # P(first preferred) of two members for five pairs, and what Algorithm 2 makes of them.
 FIRST = [[0.75, 0.9, 0.2, 0.2, 0.5], [0.75, 0.1, 0.2, 0.05, 0.5]]
@@ -40,6 +40,17 @@ def test_disagreement_by_hand() -> None:
     score, flip = disagreement(jax.random.key(0), returns(FIRST))
     np.testing.assert_allclose(score, [0.0, 0.4, 0.0, 0.075, 0.0], atol=1e-4)
     assert not np.any(flip)
+
+
+def test_promising_pairs_have_a_segment_that_may_be_the_best() -> None:
+    """Ten pairs, twenty segments: the two with the largest mean plus deviation are in pairs 4 and 7, asked first."""
+    mean = np.random.default_rng(0).uniform(-1, 1, (10, 2))
+    gap = np.zeros((10, 2))
+    mean[7, 0], gap[4, 1] = 3.0, 5.0  # surely good, and perhaps very good
+    both = jnp.array(np.stack([mean + gap, mean - gap]), jnp.float32)
+    orders = [select(promising, jax.random.key(k), both, 10)[0].tolist() for k in range(20)]
+    assert all(set(order[:2]) == {4, 7} for order in orders)
+    assert len({tuple(order) for order in orders}) > 10  # chance does the rest
 
 
 def test_optimistic_selection_by_hand() -> None:
@@ -82,6 +93,11 @@ def test_uniform_ignores_returns_and_takes_every_pair_equally() -> None:
 
 def test_strategies_by_name() -> None:
     """Known names are found; a slip is named with what was meant."""
-    assert make_strategy("optimistic") is optimistic and set(STRATEGIES) == {"optimistic", "disagreement", "uniform"}
+    assert make_strategy("optimistic") is optimistic and set(STRATEGIES) == {
+        "optimistic",
+        "promising",
+        "disagreement",
+        "uniform",
+    }
     with pytest.raises(UserError, match="unknown query strategy 'optimist'"):
         make_strategy("optimist")

@@ -15,7 +15,9 @@ from jax import Array
 from ubp2.errors import unknown_name
 from ubp2.preference.bradley_terry import probability
 
-__all__ = ["STRATEGIES", "disagreement", "make_strategy", "optimistic", "select", "uniform"]
+__all__ = ["STRATEGIES", "disagreement", "make_strategy", "optimistic", "promising", "select", "uniform"]
+
+PROMISING = 0.1  # share of the segments that counts as the best
 
 Strategy = Callable[[Array, Array], tuple[Array, Array]]
 
@@ -40,13 +42,30 @@ def disagreement(key: Array, returns: Array) -> tuple[Array, Array]:
     return score, jnp.zeros(score.shape, bool)
 
 
+def promising(key: Array, returns: Array) -> tuple[Array, Array]:
+    """Any pair with a segment that may be among the best: in the upper tenth by mean plus deviation of its return.
+
+    Optimism chooses the segment, chance its opponent. What the planner is drawn to is compared before it is trusted,
+    and the answers are not known beforehand, as they are to Algorithm 2 once members agree.
+    """
+    hoped = jnp.mean(returns, axis=0) + jnp.std(returns, axis=0)  # [N, 2]
+    best = jnp.any(hoped >= jnp.percentile(hoped, 100 * (1 - PROMISING)), axis=1)
+    score, flip = uniform(key, returns)
+    return score + best, flip
+
+
 def uniform(key: Array, returns: Array) -> tuple[Array, Array]:
     """Every candidate pair is as good as any other."""
     score = jax.random.uniform(key, returns.shape[1:2])
     return score, jnp.zeros(score.shape, bool)
 
 
-STRATEGIES: dict[str, Strategy] = {"optimistic": optimistic, "disagreement": disagreement, "uniform": uniform}
+STRATEGIES: dict[str, Strategy] = {
+    "optimistic": optimistic,
+    "promising": promising,
+    "disagreement": disagreement,
+    "uniform": uniform,
+}
 
 
 def make_strategy(name: str) -> Strategy:
