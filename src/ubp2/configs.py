@@ -120,8 +120,6 @@ class OptimismConfig:
     """Initial (or fixed) coefficient of the value bonus."""
     learning_rate: float = 3e-4
     """Adam step size on log lambda."""
-    units: Literal["raw", "replay"] = "raw"
-    """Uncertainties in plans as they are, or over their mean in the replay: a typical state then has a bonus of one."""
     target_policy_rate: float = 0.005
     """Polyak rate of the target policy in Eq. 2."""
 

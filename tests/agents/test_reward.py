@@ -113,12 +113,3 @@ def test_reward_in_units_of_the_replay(config: Config) -> None:
     assert float(reward.in_units(own, units, jnp.array(4.5))) == 2.0 and float(reward.unit(own, units)) == 2.0
     assert float(reward.unit(own, jnp.array([0.5, 1e-6]))) == pytest.approx(0.1)  # noise is not blown up
     assert float(reward.in_units(config, units, jnp.array(4.5))) == 4.5 and float(reward.unit(config, units)) == 1.0
-
-
-def test_bonuses_in_units_of_the_replay(config: Config) -> None:
-    """A typical uncertainty counts as one, whatever its size; what is off stays off."""
-    units = jnp.array([0.5, 0.1, 0.0])
-    own = vary(config, "optimism", units="replay", autotune=False, lambda_reward=1.0, lambda_dynamics=3.0, value=False)
-    assert learning.coefficients(own, jnp.zeros(3), units).tolist() == pytest.approx([2.0, 30.0, 0.0])
-    raw = vary(own, "optimism", units="raw")
-    assert learning.coefficients(raw, jnp.zeros(3), units).tolist() == pytest.approx([1.0, 3.0, 0.0])

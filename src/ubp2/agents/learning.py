@@ -27,7 +27,6 @@ __all__ = ["LAMBDA_RANGE", "State", "coefficients", "descend", "make_optimizers"
 T = TypeVar("T")
 
 LAMBDA_RANGE = (1e-4, 1e2)
-SMALLEST_UNIT = 1e-3  # of an uncertainty: what has become certain everywhere is not blown up
 AUTOTUNE_STATES = 64  # Eq. 2 is a mean over states; a part of the batch is enough for three numbers
 
 
@@ -41,7 +40,6 @@ class State(NamedTuple):
     log_lambda: Array  # [3] reward, dynamics, value
     value_scale: Array  # [] running 5-95 % range of values, which Eq. 6 divides by
     reward_units: Array  # [2] mean and standard deviation of the reward in the replay, running
-    bonus_units: Array  # [3] mean of the three uncertainties in the replay, running
     reward_anchor: MLP | None  # where the reward members started; None without a pull towards it
     stats: Normalizer
     model_optimizer: optax.OptState
@@ -81,14 +79,13 @@ def _descend(
     return cast(T, optax.apply_updates(cast(Any, parameters), change)), state
 
 
-def coefficients(config: Config, log_lambda: Array, units: Array | float = 1.0) -> Array:
-    """lambda_r, lambda_d, lambda_q of Eq. 1 for uncertainties in these units; zero for a bonus that is off."""
+def coefficients(config: Config, log_lambda: Array) -> Array:
+    """lambda_r, lambda_d, lambda_q of Eq. 1; zero for a bonus that is switched off."""
     optimism = config.optimism
     enabled = jnp.array([optimism.reward, optimism.dynamics, optimism.value], jnp.float32)
-    per_unit = enabled if optimism.units == "raw" else enabled / jnp.maximum(units, SMALLEST_UNIT)
     if not optimism.autotune:  # as given, zero included
-        return per_unit * jnp.array([optimism.lambda_reward, optimism.lambda_dynamics, optimism.lambda_value])
-    return per_unit * jnp.exp(log_lambda)
+        return enabled * jnp.array([optimism.lambda_reward, optimism.lambda_dynamics, optimism.lambda_value])
+    return enabled * jnp.exp(log_lambda)
 
 
 def uncertainties(config: Config, model: WorldModel, z: Array, action: Array) -> Array:
@@ -265,7 +262,6 @@ def update(
             log_lambda=log_lambda,
             value_scale=scale,
             reward_units=units,
-            bonus_units=state.bonus_units + reward_.UNITS_RATE * (bonus - state.bonus_units),
             reward_anchor=state.reward_anchor,
             stats=state.stats,
             model_optimizer=model_optimizer,

@@ -16,17 +16,7 @@ from ubp2.models.world_model import WorldModel
 from ubp2.preference import bradley_terry
 from ubp2.types import Batch, Preferences, RewardTargets
 
-__all__ = [
-    "UNITS_RATE",
-    "anchored",
-    "blinkered",
-    "in_units",
-    "preference_logits",
-    "smoothed",
-    "supervise",
-    "track_units",
-    "unit",
-]
+__all__ = ["anchored", "blinkered", "in_units", "preference_logits", "smoothed", "supervise", "track_units", "unit"]
 
 UNITS_RATE = 0.01
 SMALLEST_UNIT = 0.1  # before labels speak the reward hardly varies, and its noise must not be blown up

@@ -35,7 +35,6 @@ def init(config: Config, obs_dim: int, action_dim: int, key: Array) -> State:
         log_lambda=log_lambda,
         value_scale=jnp.ones(()),
         reward_units=jnp.array([0.0, 1.0]),
-        bonus_units=jnp.ones(3),
         reward_anchor=jax.tree.map(jnp.copy, model.reward) if config.preferences.anchor else None,
         stats=normalizer.init(obs_dim),
         model_optimizer=optimizers.model.init(cast(Any, model)),
@@ -48,7 +47,7 @@ def act_by_plan(config: Config, state: State, carry: Array, obs: Array, explore:
     """Solve Eq. 1 from the observation [D]; without exploration no bonus is added."""
     z = world_model.encode(state.model, state.stats, obs)
     unit = reward_.unit(config, state.reward_units)
-    steering = Steering(explore * coefficients(config, state.log_lambda, state.bonus_units), explore, unit)
+    steering = Steering(explore * coefficients(config, state.log_lambda), explore, unit)
     decision = plan(config, state.model, state.policy, z, carry, steering, key)
     return Action(decision.action, decision.following, decision.scores, decision.broken)
 
