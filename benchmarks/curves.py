@@ -2,12 +2,12 @@
 
     python benchmarks/curves.py NAME --seeds 0 1 2 3 --jobs 4 -- --env metaworld/door-close --preset cpu --ceiling
     python benchmarks/curves.py NAME --seeds 0 1 2 3 4 5 6 7 --together -- --env metaworld/door-close --preset best
-    python benchmarks/curves.py --table NAME [NAME ...]
+    python benchmarks/curves.py --table NAME [NAME ...] [--at 10000 20000]
 
 The first runs `ubp2 train` once a seed, side by side; the second all seeds in one program, as on a GPU. Both write
 benchmarks/results/NAME.csv (a row for each seed and evaluation) and NAME.json (command, versions, machine). Run folders
 go to runs/NAME/; what exists is resumed, so the same command continues what was cut off. The third prints the
-interquartile mean over seeds of what is in such files, with a bootstrap interval of 95 %.
+interquartile mean over seeds of what is in such files, with a bootstrap interval of 95 %; with --at, as one table.
 """
 
 from __future__ import annotations
@@ -91,6 +91,22 @@ def table(path: Path) -> str:
     return "\n".join(lines)
 
 
+def side_by_side(paths: Sequence[Path], decisions: Sequence[int]) -> str:
+    """Success of planner and policy at these decisions as Markdown, a row a file."""
+    columns = [f"{controller}, {at:,}" for at in decisions for controller in ("planner", "policy")]
+    lines = [f"| | seeds | {' | '.join(columns)} |", "|---" * (2 + len(columns)) + "|"]
+    for path in paths:
+        with path.open(newline="") as stream:
+            rows = list(csv.DictReader(stream))
+        cells = [
+            _cell(np.array([float(r[f"{who}/success_any"]) for r in rows if int(r["decision"]) == at]))
+            for at in decisions
+            for who in ("planner", "policy")
+        ]
+        lines.append(f"| {path.stem} | {len({row['seed'] for row in rows})} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def _cell(scores: np.ndarray) -> str:
     if not scores.size:
         return ""
@@ -102,6 +118,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", nargs="?")
     parser.add_argument("--table", nargs="+", help="names of curves whose interquartile means to print")
+    parser.add_argument("--at", type=int, nargs="+", help="decisions whose evaluations to show side by side")
     parser.add_argument("--together", action="store_true", help="all seeds in one program")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where the run folders go")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3])
@@ -112,7 +129,8 @@ def main() -> int:
         own, flags = own[: own.index("--")], own[own.index("--") + 1 :]
     args = parser.parse_args(own)
     if args.table:
-        print("\n\n".join(table(args.results / f"{name}.csv") for name in args.table))
+        paths = [args.results / f"{name}.csv" for name in args.table]
+        print(side_by_side(paths, args.at) if args.at else "\n\n".join(map(table, paths)))
         return 0
     if args.name is None:
         parser.error("name the curves: python benchmarks/curves.py NAME -- FLAGS")
