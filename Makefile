@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-all lint bench clean
+.PHONY: help demo demo-metaworld test test-all lint bench clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -16,6 +16,10 @@ help: ## show this list
 demo: $(READY) ## learn toy/reach from preferences, then draw the curve and film the agent
 	@scripts/gl
 	@$(BIN)/python scripts/demo.py
+
+demo-metaworld: $(READY) ## a robot arm learns to close a door from preferences, on two cores
+	@scripts/gl
+	@$(BIN)/python scripts/demo.py metaworld
 
 test: $(READY) ## the tests that take minutes
 	@scripts/gl

@@ -1,7 +1,10 @@
-"""The demo: train on toy/reach from preferences alone, draw the learning curve, film the agent, say how it went.
+"""The demos: train from comparisons alone, draw the learning curve, film the agent, say how it went.
 
-It only calls the command line, and shows each call, so that a newcomer can do the same on another task. An
-interrupted demo goes on where it stopped; once demo/ is complete, the next demo is another seed, in runs/demo-2/.
+    python scripts/demo.py              # toy/reach, about a minute
+    python scripts/demo.py metaworld    # a robot arm closes a door, some minutes
+
+Only the command line is called, and each call is shown, so that a newcomer can do the same on another task. An
+interrupted demo goes on where it stopped; once its folder is complete, the next demo is another seed, in runs/.
 """
 
 from __future__ import annotations
@@ -10,7 +13,9 @@ import json
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import imageio_ffmpeg
 
@@ -18,33 +23,51 @@ EVALUATION = "evaluation.json"  # written last: a folder that has it is complete
 UNUSABLE = 2  # exit code of ubp2 for what only the user can mend
 
 
-def main() -> int:
-    number, run = next((n, folder) for n, folder in candidates() if not (folder / EVALUATION).exists())
+class Demo(NamedTuple):
+    """What one demo trains and where it leaves it."""
+
+    folder: str
+    flags: tuple[str, ...]
+    following: str  # what to try next
+
+
+DEMOS = {
+    "toy": Demo("demo", ("--preset", "demo"), "make demo-metaworld"),
+    "metaworld": Demo(
+        "demo-metaworld",
+        ("--env", "metaworld/door-close", "--preset", "cpu", "--steps", "15000", "--preferences.budget", "400"),
+        ".venv/bin/ubp2 train --env metaworld/window-close --preset cpu",
+    ),
+}
+
+
+def main(demo: Demo) -> int:
+    number, run = next((n, folder) for n, folder in candidates(demo) if not (folder / EVALUATION).exists())
     code = UNUSABLE
     if (run / "config.yaml").exists():
         code = ubp2("train", "--resume", str(run))
     while code == UNUSABLE:  # also after a demo that was killed before its first checkpoint
         if not run.exists():
-            code = ubp2("train", "--preset", "demo", "--seed", str(number - 1), "--out", str(run))
+            code = ubp2("train", *demo.flags, "--seed", str(number - 1), "--out", str(run))
             break
-        number, run = next((n, folder) for n, folder in candidates() if not folder.exists())
+        number, run = next((n, folder) for n, folder in candidates(demo) if not folder.exists())
     if code:
         return code
     if code := ubp2("plot", str(run), "--out", str(run / "curve.png")):
         return code
-    return film(run)
+    return film(demo, run)
 
 
-def candidates():
-    """Yield (number, folder) of the first demo, the second, ..."""
-    yield 1, Path("demo")
+def candidates(demo: Demo) -> Iterator[tuple[int, Path]]:
+    """Number and folder of the first demo, the second, ..."""
+    yield 1, Path(demo.folder)
     number = 2
     while True:
-        yield number, Path("runs") / f"demo-{number}"
+        yield number, Path("runs") / f"{demo.folder}-{number}"
         number += 1
 
 
-def film(run: Path) -> int:
+def film(demo: Demo, run: Path) -> int:
     """Evaluate the trained policy, with a clip as mp4 and gif, and print the result."""
     clip = run / "clip.mp4"
     command = ["eval", str(run), "--episodes", "20", "--video", str(clip), "--json"]
@@ -59,7 +82,7 @@ def film(run: Path) -> int:
     scores = json.loads(result.stdout)["scores"]
     print(f"\nLearned from comparisons alone: success in {scores['success_any']:.0%} of 20 evaluation episodes.")
     print(f"Learning curve: {run / 'curve.png'}\nClip:           {clip}, {gif}")
-    print("Next: .venv/bin/ubp2 train --env metaworld/door-close --preset cpu")
+    print(f"Next: {demo.following}")
     return 0
 
 
@@ -74,7 +97,10 @@ def shown(arguments: list[str]) -> list[str]:
 
 
 if __name__ == "__main__":
+    name = sys.argv[1] if len(sys.argv) > 1 else "toy"
+    if name not in DEMOS:
+        sys.exit(f"no demo is called '{name}'; there are: {', '.join(DEMOS)}")
     try:
-        sys.exit(main())
+        sys.exit(main(DEMOS[name]))
     except KeyboardInterrupt:
         sys.exit(130)
