@@ -100,7 +100,7 @@ def test_off_the_data_each_coordinate_keeps_its_values_twice_as_far_from_the_mea
 
 def test_a_constant_reward_has_finite_measures() -> None:
     zero = np.zeros(())
-    judged = Judgement(np.zeros((3, 10)), np.full(4, 0.5), np.asarray(0.5), zero, zero, zero, zero)  # type: ignore
+    judged = Judgement(np.zeros((3, 10)), np.full(4, 0.5), np.asarray(0.5), *[zero] * 5)  # type: ignore
     columns = measures.measures(judged, np.arange(10.0), np.array([1.0, 0.0, 0.0, 1.0]))
     assert all(map(math.isfinite, columns.values()))
     assert (columns["rank_correlation"], columns["pair_accuracy"], columns["spread_ratio"]) == (0.0, 0.5, 1.0)
@@ -123,6 +123,14 @@ def test_spread_and_divergence_are_those_of_the_members(config: Config, recorded
     assert float(judged.off_spread) == pytest.approx(mean.std(axis=0).mean(), rel=1e-4)
     gaussians = world_model.reward(config.model, model, jnp.asarray(z), jnp.asarray(off_action))
     assert float(judged.off_divergence) == pytest.approx(float(jensen_renyi(*gaussians).mean()), rel=1e-4)
+    there = (obs - np.asarray(recorded.stats.mean)) / std
+    taken, other = (
+        np.mean(
+            [np.tanh(numpy_mlp(member_of(model.reward, e), np.concatenate([there, a], 1))[:, 0]) for e in range(3)], 0
+        )
+        for a in (action, off_action)
+    )
+    assert float(judged.action_share) == pytest.approx(np.std(taken - other) / 2**0.5 / np.std(taken), rel=1e-3)
     assert float(judged.spread) == pytest.approx(float(np.asarray(judged.reward).std(axis=0).mean()), rel=1e-4)
 
 

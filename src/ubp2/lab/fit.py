@@ -54,6 +54,7 @@ class Judgement(NamedTuple):
     off_spread: Array  # [] the same off the data
     divergence: Array  # [] mean Jensen-Renyi divergence at visited states
     off_divergence: Array  # []
+    action_share: Array  # [] deviation of the mean reward between two actions in a state, over that between states
 
 
 def _loss(config: Config, stats: Normalizer, pairs: Preferences, batch: Batch, key: Array, model: WorldModel) -> Array:
@@ -106,7 +107,16 @@ def judge(config: Config, recorded: Recorded, labels: Preferences, probe: Probe,
         off_spread=jnp.mean(spread(off_mean)),
         divergence=jnp.mean(jensen_renyi(mean, log_std)),
         off_divergence=jnp.mean(jensen_renyi(off_mean, off_log_std)),
+        action_share=_action_share(jnp.mean(mean, axis=0), jnp.mean(ask(probe.obs, probe.off_action)[0], axis=0)),
     )
+
+
+def _action_share(reward: Array, elsewise: Array) -> Array:
+    """How much of the reward [N] is about the action: `elsewise` [N] is that of another action in the same state.
+
+    The difference of two draws has twice the variance of one.
+    """
+    return jnp.std(reward - elsewise) / (jnp.sqrt(2.0) * jnp.maximum(jnp.std(reward), 1e-6))
 
 
 def fit_and_judge(

@@ -40,6 +40,7 @@ MEASURES = (
     "jrd",
     "off_jrd",
     "jrd_ratio",
+    "action_share",
     "level",
     "saturated",
     "train_accuracy",
@@ -103,7 +104,7 @@ def measures(judged: Judgement, true_reward: np.ndarray, label: np.ndarray) -> d
     if not np.isfinite(reward).all():
         return dict.fromkeys(MEASURES, float("nan"))
     table = reliability(probability, label)
-    spread, off_spread, divergence, off_divergence = (float(value) for value in judged[3:])
+    spread, off_spread, divergence, off_divergence, action_share = (float(value) for value in judged[3:])
     values = (
         _correlation(reward.mean(axis=0), true_reward),
         accuracy(probability, label),
@@ -115,6 +116,7 @@ def measures(judged: Judgement, true_reward: np.ndarray, label: np.ndarray) -> d
         divergence,
         off_divergence,
         ratio(off_divergence, divergence),
+        action_share,
         float(reward.mean()),
         float(np.mean(np.abs(reward) > SATURATED)),
         float(judged.train_accuracy),

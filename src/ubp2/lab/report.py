@@ -34,6 +34,7 @@ _SHORT = {  # as the table calls them
     "jrd": "jrd",
     "off_jrd": "jrd_off",
     "jrd_ratio": "jrd_ratio",
+    "action_share": "action",
     "level": "level",
     "saturated": "saturated",
     "train_accuracy": "train",
