@@ -98,6 +98,15 @@ def test_off_the_data_each_coordinate_keeps_its_values_twice_as_far_from_the_mea
     assert not any(np.abs(obs - row).sum(axis=1).min() < 1e-3 for row in back)  # no state is among them as it was
 
 
+def test_top_accuracy_looks_at_the_better_half_alone() -> None:
+    """Wrong about all bad states and right about all good ones is 1; flat at the top is a coin; a tie says nothing."""
+    true = np.arange(10.0)
+    assert measures.top_accuracy(np.where(true < 5, -true, true), true) == 1.0
+    assert measures.top_accuracy(np.minimum(true, 5.0), true) == 0.5
+    assert measures.top_accuracy(-true, true) == 0.0
+    assert measures.top_accuracy(true, np.zeros(10)) == 1.0
+
+
 def test_a_constant_reward_has_finite_measures() -> None:
     zero = np.zeros(())
     judged = Judgement(np.zeros((3, 10)), np.full(4, 0.5), np.asarray(0.5), *[zero] * 5)  # type: ignore

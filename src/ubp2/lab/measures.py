@@ -24,13 +24,16 @@ __all__ = [
     "off_data",
     "ratio",
     "reliability",
+    "top_accuracy",
 ]
 
 BINS = 10
+TOP_PAIRS = 20_000
 OFF_SCALE = 2.0  # how far off the data, in units of the distance from the mean
 SATURATED = 0.95  # where the slope of tanh has fallen to a tenth
 MEASURES = (
     "rank_correlation",
+    "top_accuracy",
     "pair_accuracy",
     "calibration_error",
     "log_loss",
@@ -84,6 +87,20 @@ def accuracy(probability: np.ndarray, label: np.ndarray) -> float:
     return float(np.mean(np.where(probability == 0.5, 0.5, right)))
 
 
+def top_accuracy(predicted: np.ndarray, true_reward: np.ndarray) -> float:
+    """Share of pairs from the better half of the states [N] that the reward puts in the right order.
+
+    A reward can rank nearly everything and still not tell good from very good, which is where a planner spends its time.
+    Pairs are drawn at random; states of equal true reward say nothing, and without others nothing can be wrong: 1.
+    """
+    best = np.flatnonzero(true_reward >= np.median(true_reward))
+    first, second = np.random.default_rng(0).choice(best, (2, TOP_PAIRS))
+    gap, guess = true_reward[first] - true_reward[second], predicted[first] - predicted[second]
+    told = gap != 0
+    right = np.where(guess == 0, 0.5, (guess > 0) == (gap > 0))
+    return float(right[told].mean()) if told.any() else 1.0
+
+
 def ratio(off: float, on: float) -> float:
     """How much more uncertain off the data than on it; 1 where members never differ."""
     return off / on if on > 0 else 1.0
@@ -107,6 +124,7 @@ def measures(judged: Judgement, true_reward: np.ndarray, label: np.ndarray) -> d
     spread, off_spread, divergence, off_divergence, action_share = (float(value) for value in judged[3:])
     values = (
         _correlation(reward.mean(axis=0), true_reward),
+        top_accuracy(reward.mean(axis=0), true_reward),
         accuracy(probability, label),
         calibration_error(table),
         log_loss(probability, label),

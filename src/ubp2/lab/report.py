@@ -25,6 +25,7 @@ __all__ = ["Results", "Trial", "as_csv", "as_data", "as_text", "chosen", "mean",
 
 _SHORT = {  # as the table calls them
     "rank_correlation": "rank",
+    "top_accuracy": "top",
     "pair_accuracy": "pairs",
     "calibration_error": "ece",
     "log_loss": "loss",
