@@ -90,8 +90,8 @@ def accuracy(probability: np.ndarray, label: np.ndarray) -> float:
 def top_accuracy(predicted: np.ndarray, true_reward: np.ndarray) -> float:
     """Share of pairs from the better half of the states [N] that the reward puts in the right order.
 
-    A reward can rank nearly everything and still not tell good from very good, which is where a planner spends its time.
-    Pairs are drawn at random; states of equal true reward say nothing, and without others nothing can be wrong: 1.
+    A reward can rank nearly everything and still not tell good from very good, where planners spend their time. Pairs
+    are drawn at random; states of equal true reward say nothing, and without others nothing can be wrong: 1.
     """
     best = np.flatnonzero(true_reward >= np.median(true_reward))
     first, second = np.random.default_rng(0).choice(best, (2, TOP_PAIRS))
