@@ -31,7 +31,7 @@ class _Preset(_Output):
     """Sizes of networks and plans."""
 
     preset: str | None = None
-    """Sizes: cpu, demo or paper; None: paper on a GPU, cpu elsewhere."""
+    """Sizes: best, cpu, demo or paper; None: paper on a GPU, cpu elsewhere."""
     config: Path | None = None
     """YAML file with settings that are laid over the preset, as ubp2 train takes it."""
 

@@ -27,7 +27,7 @@ class Reward:
     data: tuple[Path, ...]
     """Run folders whose episodes are used; a folder of several seeds stands for all of them."""
     preset: str = DEFAULT_PRESET
-    """What the settings are laid over: cpu, demo or paper."""
+    """What the settings are laid over: best, cpu, demo or paper."""
     settings: Path | None = None
     """YAML file of settings, 'name: {dotted field: value, ...}' each; None: those of --set, or a built-in list."""
     set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()

@@ -25,21 +25,27 @@ Settings = Mapping[str, Mapping[str, Any]]
 BUILT_IN: Settings = MappingProxyType(
     {
         "default": {},
-        "linear head": {"model.reward_head": "linear"},
+        "tanh head": {"model.reward_head": "tanh"},
+        "reads the action": {"model.reward_inputs": "state-action"},
         "likelihood of the mean": {"model.reward_likelihood": "mean"},
         "never stops": {"preferences.stop_accuracy": None},
         "level free": {"preferences.center": 0.0},
-        "paper's loss": {
+        "as the paper has it": {
+            "model.reward_head": "tanh",
+            "model.reward_inputs": "state-action",
             "model.reward_likelihood": "mean",
             "preferences.stop_accuracy": None,
             "preferences.center": 0.0,
         },
+        "smoothing": {"preferences.smoothing": 0.1},
+        "smoothing, never stops": {"preferences.smoothing": 0.1, "preferences.stop_accuracy": None},
+        "anchor": {"preferences.anchor": 1.0},
+        "bootstrap": {"preferences.bootstrap": True},
+        "crops": {"preferences.crop": 5},
         "5 members": {"model.reward_members": 5},
         "width 32": {"model.width": 32},
-        "width 192": {"model.width": 192},
         "segments of 5": {"preferences.segment_length": 5},
         "segments of 20": {"preferences.segment_length": 20},
-        "16 pairs a batch": {"preferences.batch_size": 16},
     }
 )
 
