@@ -60,8 +60,8 @@ class ModelConfig:
     """Members of the value ensemble."""
     reward_head: Literal["tanh", "linear"] = "tanh"
     """Mean of the reward: bounded to [-1, 1], or free."""
-    reward_likelihood: Literal["marginal", "mean"] = "marginal"
-    """Bradley-Terry on the Gaussian reward with its noise integrated out, or on its mean alone."""
+    reward_likelihood: Literal["mean", "marginal"] = "mean"
+    """Bradley-Terry on the mean of the Gaussian reward, or with its noise integrated out (then bonuses mislead)."""
     reward_log_std: tuple[float, float] = (-2.0, 1.0)
     """Range of the log standard deviation of the Gaussian reward."""
     reward_inputs: Literal["state-action", "state"] = "state-action"

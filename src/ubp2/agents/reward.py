@@ -54,6 +54,7 @@ def supervise(
     # to be curious about.
     stop = preferences.stop_accuracy
     gated = members if stop is None else members * (accuracy < stop)
+    gated *= jnp.any(supervision.weight > 0)  # before the first label a level is all there is, and it must stay open
     return jnp.sum(gated), mean, {"loss/preference": jnp.mean(loss), "reward/train_accuracy": jnp.mean(accuracy)}
 
 
