@@ -144,7 +144,7 @@ def test_all_gathers_the_tables_of_each(monkeypatch: pytest.MonkeyPatch, capfd: 
         ("plan --seeds", "--seeds needs at least one number, such as --seeds 1 4"),
         ("train --decisions 3", "--decisions must be at least 20, got 3"),
         ("update --config none.yaml", "there is no configuration file none.yaml"),
-        ("plan --preset papr", "unknown preset 'papr'. Did you mean paper? Known: cpu, demo, paper"),
+        ("plan --preset papr", "unknown preset 'papr'. Did you mean paper? Known: best, cpu, demo, paper"),
         ("envs --out no/where.json", "there is no folder no to write where.json into; make it first"),
     ],
 )
