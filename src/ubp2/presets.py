@@ -155,7 +155,8 @@ def _cpu(env: str) -> Config:
 def _demo(env: str) -> Config:
     """Learning from comparisons in minutes: a short run with a curve of many points.
 
-    On toy/reach a bounded reward of state and action was ahead of the one in `cpu` (docs/results.md).
+    On toy/reach a bounded reward of state and action was ahead of the one in `cpu` in the few runs compared
+    (docs/reward-learning.md).
     """
     return Config(
         env=env,
