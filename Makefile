@@ -23,11 +23,11 @@ demo-metaworld: $(READY) ## a robot arm learns to close a door from preferences,
 
 test: $(READY) ## the tests that take minutes
 	@scripts/gl
-	$(BIN)/pytest -n 2 -m "not slow"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow"
 
 test-all: $(READY) ## all tests, also those that learn
 	@scripts/gl
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 lint: $(READY) ## style and types
 	$(BIN)/ruff check .

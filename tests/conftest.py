@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 # Tests compile much and compute little. Set before jax is imported; commands that tests start inherit it.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+    "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
+)
 
 import jax
 import numpy as np
@@ -24,6 +30,11 @@ from ubp2.models import world_model
 from ubp2.models.networks import MLP
 from ubp2.models.world_model import WorldModel
 from ubp2.resolving import resolve
+
+# Where neither pip nor Python may keep bytecode, all that tests start would compile jax's sources again, for seconds.
+if sys.dont_write_bytecode and not Path(jax.__spec__.cached or "").exists():
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode"))
 
 OBS, ACTION, EPISODE = 3, 2, 20
 T = TypeVar("T")

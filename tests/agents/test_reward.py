@@ -36,7 +36,7 @@ def test_smoothing_puts_an_end_to_certainty(config: Config, networks: tuple[Worl
     for share in (0.0, 0.3):
         own = vary(config, "preferences", smoothing=share, stop_accuracy=None, center=0.0)
         own = vary(own, "model", reward_head="linear", reward_likelihood="mean")
-        logits = reward.preference_logits(own, steep, STATS, MIXED)
+        logits = quick_jit(partial(reward.preference_logits, own))(steep, STATS, MIXED)
         pairs = MIXED._replace(label=(logits[0] > 0).astype(jnp.float32))
 
         def loss(scale: jax.Array, own: Config = own, pairs: Any = pairs) -> jax.Array:
@@ -44,7 +44,7 @@ def test_smoothing_puts_an_end_to_certainty(config: Config, networks: tuple[Worl
             alone = eqx.tree_at(lambda m: m.reward, model, jax.tree.map(lambda p: p[:1], model.reward))
             return reward.supervise(own, alone, STATS, pairs, BATCH, jax.random.key(0))[0]
 
-        slopes.append(float(jax.grad(loss)(jnp.ones(()))))
+        slopes.append(float(quick_jit(jax.grad(loss))(jnp.ones(()))))
     assert slopes[0] <= 0 < slopes[1]
 
 
@@ -95,7 +95,11 @@ def test_bootstrapped_members_learn_from_their_own_pairs(config: Config, network
     weight = np.ones((own.model.reward_members, PAIRS), np.float32)
     weight[1] = 0.0
     pairs = MIXED._replace(weight=weight)  # type: ignore[arg-type]
-    slope = jax.grad(lambda m: reward.supervise(own, m, STATS, pairs, BATCH, jax.random.key(0))[0])(networks[0])
+
+    def loss(model: WorldModel) -> jax.Array:
+        return reward.supervise(own, model, STATS, pairs, BATCH, jax.random.key(0))[0]
+
+    slope = quick_jit(jax.grad(loss))(networks[0])
     assert not np.any(members(slope.reward.weights[-1], [1]))
     assert np.any(members(slope.reward.weights[-1], [0])) and np.any(members(slope.reward.weights[-1], [2]))
 

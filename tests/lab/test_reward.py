@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.conftest import ACTION, OBS, noisy, numpy_mlp, quick_jit
+from tests.conftest import ACTION, OBS, numpy_mlp, quick_jit
 from tests.conftest import member as member_of
 from ubp2 import replay as replay_
 from ubp2.agents import ubp2 as agent
@@ -24,6 +25,8 @@ from ubp2.configs import Config
 from ubp2.lab import measures, pairs, settings, subject
 from ubp2.lab.fit import Judgement, Probe, Recorded, fit, judge
 from ubp2.models import world_model
+from ubp2.models.networks import MLP
+from ubp2.models.world_model import WorldModel
 from ubp2.preference import buffer
 from ubp2.preference.teachers import oracle
 from ubp2.presets import preset
@@ -119,12 +122,14 @@ def test_a_constant_reward_has_finite_measures() -> None:
     assert measures.reliability(broken.probability, np.zeros(4)).count.sum() == 0  # type: ignore[arg-type]
 
 
-def test_spread_and_divergence_are_those_of_the_members(config: Config, recorded: Recorded, labels: Any) -> None:
-    model = noisy(world_model.init(config.model, OBS, ACTION, jax.random.key(0))[0], 0.3)
+def test_spread_and_divergence_are_those_of_the_members(
+    config: Config, networks: tuple[WorldModel, MLP], recorded: Recorded, labels: Any
+) -> None:
+    model = networks[0]
     obs, off = (np.random.default_rng(i).normal(size=(6, OBS)).astype(np.float32) for i in (1, 2))
     action, off_action = (np.random.default_rng(i).uniform(-1, 1, (6, ACTION)).astype(np.float32) for i in (3, 4))
     probe = Probe(*(jnp.asarray(x) for x in (obs, action, off, off_action)), pairs=labels)
-    judged = judge(config, recorded, labels, probe, model)
+    judged = quick_jit(partial(judge, config))(recorded, labels, probe, model)
     std = np.sqrt(np.asarray(recorded.stats.square) / float(recorded.stats.count))
     z = (off - np.asarray(recorded.stats.mean)) / std
     inputs = np.concatenate([z, off_action], axis=1)

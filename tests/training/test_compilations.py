@@ -65,19 +65,19 @@ def grown(sizes: dict[int, Size], first: int) -> list[str]:
     ]
 
 
-# The first evaluation is at 200 and the first session at 400; the budget is spent, and the policy takes over, at 1600.
-STEADY: dict[str, Any] = {"preferences": {"every": 400}, "evaluation": {"every": 200}, "checkpoint": {"every": 200}}
+# The first evaluation is at 100 and the first session at 200; the budget is spent, and the policy takes over, at 800.
+STEADY: dict[str, Any] = {"preferences": {"every": 200}, "evaluation": {"every": 100}, "checkpoint": {"every": 100}}
 
 
 @pytest.mark.parametrize("ceiling", [False, True])
 def test_nothing_is_compiled_after_the_warm_up_and_nothing_grows(tmp_path: Path, ceiling: bool) -> None:
-    sizes = watch(tiny(steps=2000, ceiling=ceiling, **STEADY), tmp_path / "run")
+    sizes = watch(tiny(steps=1000, ceiling=ceiling, **STEADY), tmp_path / "run")
     counts = {row["decision"]: row["time/compiled"] for row in rows(tmp_path / "run", "train")}
-    assert len(counts) == 20 and 0 < counts[100] <= counts[500]
-    assert {t: count for t, count in counts.items() if t > 400} == dict.fromkeys(range(500, 2001, 100), counts[500])
-    assert grown(sizes, 500) == []
+    assert len(counts) == 10 and 0 < counts[100] <= counts[300]
+    assert {t: count for t, count in counts.items() if t > 200} == dict.fromkeys(range(300, 1001, 100), counts[300])
+    assert grown(sizes, 300) == []
 
 
 def test_the_check_sees_a_leak(tmp_path: Path) -> None:
-    sizes = watch(tiny(steps=800, ceiling=True, **STEADY), tmp_path / "run", leak=True)
-    assert set(grown(sizes, 500)) >= {"arrays", "objects"}
+    sizes = watch(tiny(steps=500, ceiling=True, **STEADY), tmp_path / "run", leak=True)
+    assert set(grown(sizes, 300)) >= {"arrays", "objects"}
