@@ -3,11 +3,15 @@
     python benchmarks/curves.py NAME --seeds 0 1 2 3 --jobs 4 -- --env metaworld/door-close --preset cpu --ceiling
     python benchmarks/curves.py NAME --seeds 0 1 2 3 4 5 6 7 --together -- --env metaworld/door-close --preset best
     python benchmarks/curves.py --table NAME [NAME ...] [--at 10000 20000]
+    python benchmarks/curves.py --versus door-close:20000 window-close:25000 [--methods ubp2 mbp]
+    python benchmarks/curves.py --stability NAME [NAME ...]
 
 The first runs `ubp2 train` once a seed, side by side; the second all seeds in one program, as on a GPU. Both write
 benchmarks/results/NAME.csv (a row for each seed and evaluation) and NAME.json (command, versions, machine). Run folders
 go to runs/NAME/; what exists is resumed, so the same command continues what was cut off. The third prints the
-interquartile mean over seeds of what is in such files, with a bootstrap interval of 95 %; with --at, as one table.
+interquartile mean over seeds of what is in such files, with a bootstrap interval of 95 %; with --at, as one table. The
+fourth sets TASK-METHOD.csv of two methods side by side, and gives the mean of their difference over tasks. The fifth
+says whether what was solved stayed solved.
 """
 
 from __future__ import annotations
@@ -77,10 +81,18 @@ def collect(folders: dict[int, Path], out: Path, command: str) -> None:
     out.with_suffix(".json").write_text(json.dumps(about, indent=2) + "\n")
 
 
+def read(path: Path) -> list[dict[str, str]]:
+    """The rows of raw scores; a missing file is told with what there is."""
+    if not path.exists():
+        there = ", ".join(sorted(other.stem for other in path.parent.glob("*.csv"))) or "nothing"
+        sys.exit(f"there is no {path}; in {path.parent} there is: {there}")
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
 def table(path: Path) -> str:
     """Interquartile means over seeds as Markdown, a row an evaluation."""
-    with path.open(newline="") as stream:
-        rows = list(csv.DictReader(stream))
+    rows = read(path)
     columns = [name for name in COLUMNS if rows and name in rows[0]]
     lines = [f"| {path.stem}: decisions (labels), seeds | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
     for decision in sorted({int(row["decision"]) for row in rows}):
@@ -96,15 +108,57 @@ def side_by_side(paths: Sequence[Path], decisions: Sequence[int]) -> str:
     columns = [f"{controller}, {at:,}" for at in decisions for controller in ("planner", "policy")]
     lines = [f"| | seeds | {' | '.join(columns)} |", "|---" * (2 + len(columns)) + "|"]
     for path in paths:
-        with path.open(newline="") as stream:
-            rows = list(csv.DictReader(stream))
-        cells = [
-            _cell(np.array([float(r[f"{who}/success_any"]) for r in rows if int(r["decision"]) == at]))
-            for at in decisions
-            for who in ("planner", "policy")
-        ]
+        rows = read(path)
+        cells = [_cell(_successes(rows, who, at)) for at in decisions for who in ("planner", "policy")]
         lines.append(f"| {path.stem} | {len({row['seed'] for row in rows})} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def versus(results: Path, tasks: Sequence[str], methods: Sequence[str]) -> str:
+    """Planner success of two methods at one decision of each task, 'TASK:DECISION', and what the first is ahead."""
+    lines = [f"| task | decisions | {' | '.join(methods)} | difference |", "|---" * (3 + len(methods)) + "|"]
+    groups: list[np.ndarray] = []
+    for name in tasks:
+        task, _, at = name.partition(":")
+        own = [_successes(read(results / f"{task}-{method}.csv"), "planner", int(at)) for method in methods]
+        if not all(scores.size for scores in own):
+            sys.exit(f"{task}: not every one of {', '.join(methods)} was evaluated at {at} decisions")
+        groups += own
+        lines.append(f"| {task} | {int(at):,} | {' | '.join(map(_cell, own))} | {_signed(own)} |")
+    lines.append(f"| mean over tasks | | | | {_signed(groups)} |")
+    return "\n".join(lines)
+
+
+def stability(paths: Sequence[Path]) -> str:
+    """Mean success from the first evaluation of a seed at 0.9 or more to its last, over the seeds that got there."""
+    lines = ["| | planner: seeds that solved it, success since | policy: the same |", "|---|---|---|"]
+    for path in paths:
+        rows, cells = read(path), []
+        for who in ("planner", "policy"):
+            seeds = {row["seed"]: [] for row in rows}
+            for row in sorted(rows, key=lambda row: int(row["decision"])):
+                seeds[row["seed"]].append(float(row[f"{who}/success_any"]))
+            since = [np.mean(own[np.argmax(np.array(own) >= 0.9) :]) for own in seeds.values() if max(own) >= 0.9]
+            cells.append(f"{len(since)} of {len(seeds)}" + (f", {np.mean(since):.2f}" if since else ""))
+        lines.append(f"| {path.stem} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _successes(rows: Sequence[dict[str, str]], controller: str, decision: int) -> np.ndarray:
+    """One score a seed."""
+    return np.array([float(row[f"{controller}/success_any"]) for row in rows if int(row["decision"]) == decision])
+
+
+def _signed(groups: Sequence[np.ndarray]) -> str:
+    """Mean over tasks of the difference of interquartile means; groups of two methods take turns, task by task."""
+
+    def ahead(groups: Sequence[np.ndarray]) -> float:
+        return float(
+            np.mean([iqm(first) - iqm(second) for first, second in zip(groups[::2], groups[1::2], strict=True)])
+        )
+
+    low, high = interval(groups, ahead)
+    return f"{ahead(groups):+.2f} [{low:+.2f}, {high:+.2f}]"
 
 
 def _cell(scores: np.ndarray) -> str:
@@ -119,6 +173,9 @@ def main() -> int:
     parser.add_argument("name", nargs="?")
     parser.add_argument("--table", nargs="+", help="names of curves whose interquartile means to print")
     parser.add_argument("--at", type=int, nargs="+", help="decisions whose evaluations to show side by side")
+    parser.add_argument("--versus", nargs="+", metavar="TASK:DECISION", help="compare two methods on these tasks")
+    parser.add_argument("--methods", nargs=2, default=["ubp2", "mbp"], help="the two that --versus compares")
+    parser.add_argument("--stability", nargs="+", metavar="NAME", help="whether what was solved stayed solved")
     parser.add_argument("--together", action="store_true", help="all seeds in one program")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where the run folders go")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3])
@@ -131,6 +188,12 @@ def main() -> int:
     if args.table:
         paths = [args.results / f"{name}.csv" for name in args.table]
         print(side_by_side(paths, args.at) if args.at else "\n\n".join(map(table, paths)))
+        return 0
+    if args.versus:
+        print(versus(args.results, args.versus, args.methods))
+        return 0
+    if args.stability:
+        print(stability([args.results / f"{name}.csv" for name in args.stability]))
         return 0
     if args.name is None:
         parser.error("name the curves: python benchmarks/curves.py NAME -- FLAGS")

@@ -131,7 +131,7 @@ class PreferenceConfig:
     teacher: Literal["oracle"] = "oracle"
     """Who answers: oracle = the segment with the larger true return is preferred."""
     strategy: Literal["optimistic", "promising", "disagreement", "uniform"] = "optimistic"
-    """Which pairs: Algorithm 2, any with a segment that may be among the best, those members differ about, or any."""
+    """Which pairs: Algorithm 2, half contests between the best and half any, those members differ about, or any."""
     segment_length: int = 10
     """Decisions in a segment, L."""
     per_session: int = 12

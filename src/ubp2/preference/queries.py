@@ -17,7 +17,7 @@ from ubp2.preference.bradley_terry import probability
 
 __all__ = ["STRATEGIES", "disagreement", "make_strategy", "optimistic", "promising", "select", "uniform"]
 
-PROMISING = 0.1  # share of the segments that counts as the best
+PROMISING = 0.2  # share of the segments that counts as the best
 
 Strategy = Callable[[Array, Array], tuple[Array, Array]]
 
@@ -43,15 +43,16 @@ def disagreement(key: Array, returns: Array) -> tuple[Array, Array]:
 
 
 def promising(key: Array, returns: Array) -> tuple[Array, Array]:
-    """Any pair with a segment that may be among the best: in the upper tenth by mean plus deviation of its return.
+    """Half of the pairs at random, half between segments that may both be among the best.
 
-    Optimism chooses the segment, chance its opponent. What the planner is drawn to is compared before it is trusted,
-    and the answers are not known beforehand, as they are to Algorithm 2 once members agree.
+    The best are the upper fifth by mean plus deviation of their return. Chance teaches what is good at all, contests
+    among the best what is better still: pairs drawn at random hardly ever compare two good segments.
     """
     hoped = jnp.mean(returns, axis=0) + jnp.std(returns, axis=0)  # [N, 2]
-    best = jnp.any(hoped >= jnp.percentile(hoped, 100 * (1 - PROMISING)), axis=1)
+    contest = jnp.all(hoped >= jnp.percentile(hoped, 100 * (1 - PROMISING)), axis=1)
     score, flip = uniform(key, returns)
-    return score + best, flip
+    share = jnp.mean(contest)  # contests are few; their scores crowd at the top as densely as those of all pairs
+    return jnp.where(contest, 1.0 - (1.0 - score) * share, score), flip
 
 
 def uniform(key: Array, returns: Array) -> tuple[Array, Array]:
