@@ -43,16 +43,16 @@ def test_disagreement_by_hand() -> None:
 
 
 def test_half_of_the_promising_pairs_are_contests_between_the_best() -> None:
-    """200 pairs, of which 40 segments may be the best: surely good, or perhaps very good. Pairs 0 to 9 hold two."""
+    """200 pairs; 80 of 400 segments may be the best, surely good or perhaps very good, and pairs 0 to 19 hold two."""
     mean = np.random.default_rng(0).uniform(-1, 0, (200, 2))
     gap = np.zeros((200, 2))
-    mean[:10], mean[10:20, 0] = 3.0, 3.0
-    gap[20:30, 1] = 5.0
+    mean[:20], mean[20:40, 0] = 3.0, 3.0
+    gap[40:60, 1] = 5.0
     both = jnp.array(np.stack([mean + gap, mean - gap]), jnp.float32)
     asked = [select(promising, jax.random.key(k), both, 10)[0] for k in range(50)]
-    contests = np.mean([np.mean(np.asarray(index) < 10) for index in asked])
-    assert 0.4 < contests < 0.6, contests  # a twentieth of the pairs, and half of the questions
-    others = {int(i) for index in asked for i in index if i >= 10}
+    contests = np.mean([np.mean(np.asarray(index) < 20) for index in asked])
+    assert 0.4 < contests < 0.6, contests  # a tenth of the pairs, and half of the questions
+    others = {int(i) for index in asked for i in index if i >= 20}
     assert len(others) > 100  # chance does the rest
 
 
