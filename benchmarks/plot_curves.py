@@ -1,49 +1,89 @@
-"""Draw evaluation curves from raw scores: python benchmarks/plot_curves.py OUT.png TITLE=results/NAME.csv ...
+"""Draw evaluation curves from raw scores, one panel a file or a task.
 
-One panel a file: every seed as a thin line, the mean as a thick one, success at any step over decisions.
+    python benchmarks/plot_curves.py OUT.png TITLE=results/NAME.csv ...
+    python benchmarks/plot_curves.py OUT.png --versus results/horizon-3 --methods ubp2 mbp TITLE=TASK ...
+
+Success at any step over decisions: every seed as a thin line, the mean over the seeds of an evaluation as a thick one.
+The first form draws policy and planner of each file, the second the planner of TASK-METHOD.csv for each method.
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
-import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
 
-COLOURS = {"policy": "#0072B2", "planner": "#D55E00"}  # colour-blind safe
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")  # colour-blind safe
+COLUMNS = 4
 
 
-def main(out: Path, panels: list[tuple[str, Path]]) -> None:
-    figure, axes = plt.subplots(1, len(panels), figsize=(4.2 * len(panels), 3.2), sharey=True, layout="constrained")
-    for axis, (title, path) in zip([axes] if len(panels) == 1 else axes, panels, strict=True):
-        rows = list(csv.DictReader(path.open()))
+class Line(NamedTuple):
+    """One colour of a panel."""
+
+    label: str
+    path: Path
+    controller: str
+
+
+def draw(axis: Axes, title: str, lines: Sequence[Line]) -> None:
+    """A panel."""
+    counts = set()
+    for colour, line in zip(COLOURS, lines, strict=False):
+        with line.path.open(newline="") as stream:
+            rows = list(csv.DictReader(stream))
         seeds = sorted({row["seed"] for row in rows})
-        for controller, colour in COLOURS.items():
-            at: dict[int, list[float]] = defaultdict(list)
-            for seed in seeds:
-                own = [row for row in rows if row["seed"] == seed]
-                x = [int(row["decision"]) for row in own]
-                y = [float(row[f"{controller}/success_any"]) for row in own]
-                axis.plot(x, y, color=colour, alpha=0.3, linewidth=0.8)
-                for decision, success in zip(x, y, strict=True):
-                    at[decision].append(success)
-            mean = {decision: sum(values) / len(values) for decision, values in sorted(at.items())}
-            axis.plot(list(mean), list(mean.values()), color=colour, linewidth=2.2, label=controller)
-        axis.set_title(f"{title} ({len(seeds)} seeds)", fontsize=10)
-        axis.set(xlabel="decisions", ylim=(-0.03, 1.03))
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
-    first = axes if len(panels) == 1 else axes[0]
-    first.set_ylabel("success at any step")
-    first.legend(frameon=False)
-    figure.savefig(out, dpi=150)
+        counts.add(len(seeds))
+        at: dict[int, list[float]] = defaultdict(list)
+        for seed in seeds:
+            own = [(int(r["decision"]), float(r[f"{line.controller}/success_any"])) for r in rows if r["seed"] == seed]
+            axis.plot(*zip(*own, strict=True), color=colour, alpha=0.25, linewidth=0.8)
+            for decision, success in own:
+                at[decision].append(success)
+        mean = {decision: sum(values) / len(values) for decision, values in sorted(at.items())}
+        axis.plot(list(mean), list(mean.values()), color=colour, linewidth=2.2, label=line.label)
+    axis.set_title(f"{title} ({'/'.join(map(str, sorted(counts)))} seeds)", fontsize=10)
+    axis.set(xlabel="decisions", ylim=(-0.03, 1.03))
+    axis.grid(alpha=0.25)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k" if x else "0")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("panels", nargs="+", metavar="TITLE=WHAT")
+    parser.add_argument("--versus", type=Path, help="folder of TASK-METHOD.csv")
+    parser.add_argument("--methods", nargs="+", default=["ubp2", "mbp"])
+    args = parser.parse_intermixed_args()
+    panels: dict[str, list[Line]] = {}
+    for panel in args.panels:
+        title, _, what = panel.partition("=")
+        if args.versus:
+            panels[title] = [Line(m.upper(), args.versus / f"{what}-{m}.csv", "planner") for m in args.methods]
+        else:
+            panels[title] = [Line(controller, Path(what), controller) for controller in ("policy", "planner")]
+    columns = min(len(panels), COLUMNS)
+    rows = -(-len(panels) // columns)
+    size = (3.6 * columns + 0.6, 2.9 * rows)
+    figure, grid = plt.subplots(rows, columns, figsize=size, sharey=True, squeeze=False, layout="constrained")
+    for axis, (title, lines) in zip(grid.flat, panels.items(), strict=False):
+        draw(axis, title, lines)
+    for axis in list(grid.flat)[len(panels) :]:
+        axis.axis("off")
+    for row in grid:
+        row[0].set_ylabel("success at any step")
+    grid[0][0].legend(frameon=False)
+    figure.savefig(args.out, dpi=130)
 
 
 if __name__ == "__main__":
-    named = [argument.split("=", 1) for argument in sys.argv[2:]]
-    main(Path(sys.argv[1]), [(title, Path(path)) for title, path in named])
+    main()

@@ -29,7 +29,6 @@ from ubp2.bench.report import shown
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "uncertainty.md"
 FIGURE = ROOT / "docs" / "images" / "uncertainty.png"
-ROWS = {"mean likelihood": "reward_likelihood: mean", "defaults": "defaults"}
 
 Rows = Sequence[dict[str, Any]]
 
@@ -57,7 +56,7 @@ def tables(rows: Rows) -> dict[str, list[list[str]]]:
         last = [_mean(own, "reward_std", "near"), _mean(own, "saturated"), _mean(own, "accuracy")]
         fits.append([setting, _each(own, "reward", "ratio"), *means, *last])
     moments = [["bonus", "updates", "near", "away", "away / near by seed"]]
-    own = [row for row in rows if row["setting"] == "defaults" and row["labels"] == FEW]
+    own = [row for row in rows if row["setting"] == DRAWN[0] and row["labels"] == FEW]
     for name in BONUSES:
         for done in sorted({row["updates"] for row in own}):
             then = [row for row in own if row["updates"] == done]
@@ -119,7 +118,7 @@ def _segments(axes: Axes, segments: np.ndarray, labels: int) -> None:
 def draw(maps: Any, out: Path) -> None:
     """The world and the bonuses of dynamics and value; below, a row for each fit, the reward's bonus as labels come."""
     visited, segments = maps["visited"], maps["segments"]
-    now = maps[f"defaults/{FEW}"]
+    now = maps[f"{DRAWN[0]}/{FEW}"]
     axis = np.linspace(-REACH, REACH, round(now.shape[1] ** 0.5))
     world = true_reward(np.stack(np.meshgrid(axis, axis), axis=-1)).ravel()
     figure, grid = plt.subplots(3, 3, figsize=(9.0, 8.1))
@@ -137,7 +136,7 @@ def draw(maps: Any, out: Path) -> None:
         for axes, (moment, name), own in zip(row, found.items(), values, strict=True):
             _panel(axes, f"reward bonus, {name}", own, high, "Jensen-Renyi divergence" if moment == MANY else "")
             _segments(axes, segments, moment if isinstance(moment, int) else 0)
-        row[0].set_ylabel(ROWS[setting], fontsize=9)
+        row[0].set_ylabel(setting, fontsize=9)
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=110)
 

@@ -1,6 +1,6 @@
 """Where the three bonuses are high and where they are low: a plane of which the agent has seen one part.
 
-    python benchmarks/uncertainty.py             # every setting of the reward's fit, 42 minutes on two busy cores
+    python benchmarks/uncertainty.py             # every setting of the reward's fit, a quarter of an hour on two cores
     python benchmarks/plot_uncertainty.py        # the figure and the tables of docs/uncertainty.md
 
 A point walks in a ring around the origin and never leaves it; the oracle compares segments of the ring's right half
@@ -46,30 +46,22 @@ BONUSES = ("reward", "dynamics", "value")
 EPISODES, DECISIONS = 100, 25
 FEW, MANY = 40, 400  # labels
 CHUNK = 500  # updates in one call
-DRAWN = ("mean likelihood", "defaults")  # rows of the figure
+DRAWN = ("best", "noise integrated out")  # rows of the figure
 REACH = 2.0  # the plane that is looked at: [-2, 2]^2
 NEAR, AWAY = 0.15, 0.4  # distances from the nearest state of the data; what lies between belongs to neither
 SATURATED = 0.95  # of |mean reward|, which the tanh head bounds by one
 
 # What differs from the defaults: fields of `model` and `preferences`.
+BEST = {"reward_head": "linear", "reward_inputs": "state", "reward_units": "replay"}
 SETTINGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "best": {"model": BEST},
+    "best, raw units": {"model": BEST | {"reward_units": "raw"}},
+    "best, bootstrap": {"model": BEST, "preferences": {"bootstrap": True}},
+    "best, anchor 1": {"model": BEST, "preferences": {"anchor": 1.0}},
+    "best, smoothing 0.1, no stop": {"model": BEST, "preferences": {"smoothing": 0.1, "stop_accuracy": None}},
     "defaults": {},
-    "paper": {
-        "model": {"reward_likelihood": "mean", "reward_log_std": (-4.0, 1.0)},
-        "preferences": {"stop_accuracy": None, "center": 0.0},
-    },
-    "mean likelihood": {"model": {"reward_likelihood": "mean"}},
-    "mean likelihood, anchor 1": {"model": {"reward_likelihood": "mean"}, "preferences": {"anchor": 1.0}},
-    "linear head": {"model": {"reward_head": "linear"}},
-    "bootstrap": {"preferences": {"bootstrap": True}},
-    "smoothing 0.1": {"preferences": {"smoothing": 0.1}},
-    "no stop, smoothing 0.1, center 1, anchor 1, mean likelihood": {
-        "model": {"reward_likelihood": "mean"},
-        "preferences": {"stop_accuracy": None, "smoothing": 0.1, "center": 1.0, "anchor": 1.0},
-    },
-    "anchor 0.3": {"preferences": {"anchor": 0.3}},
-    "anchor 1": {"preferences": {"anchor": 1.0}},
-    "anchor 3": {"preferences": {"anchor": 3.0}},
+    "noise integrated out": {"model": {"reward_likelihood": "marginal"}},
+    "paper": {"model": {"reward_log_std": (-4.0, 1.0)}, "preferences": {"stop_accuracy": None, "center": 0.0}},
 }
 
 
@@ -157,12 +149,12 @@ def make_config(setting: Mapping[str, Mapping[str, Any]]) -> Config:
     """The preset `demo` with smaller minibatches, all the reward members of the defaults, and one way to fit them."""
     base = preset("demo")
     own = {
-        "model": {"reward_members": Config().model.reward_members},
+        "model": {"reward_members": Config().model.reward_members, "reward_likelihood": "mean"},
         "preferences": {"batch_size": 16},
         "training": {"batch_size": 32, "discount": 0.9},
     }
     sections = {
-        name: dataclasses.replace(getattr(base, name), **fields, **setting.get(name, {}))
+        name: dataclasses.replace(getattr(base, name), **{**fields, **setting.get(name, {})})
         for name, fields in own.items()
     }
     return resolve(dataclasses.replace(base, **sections), DECISIONS)
@@ -196,7 +188,11 @@ def survey(config: Config, agent: Agent, grid: np.ndarray, state: Any, data: Dat
     def at(action: Array) -> tuple[Array, Array, Array]:
         same = jnp.broadcast_to(action, z.shape)
         mean, log_std = world_model.reward(config.model, state.model, z, same)
-        return learning.uncertainties(config, state.model, z, same), mean, jnp.mean(jnp.exp(log_std), axis=0)
+        return (
+            learning.uncertainties(config, state.model, state.reward_units, z, same),
+            mean,
+            jnp.mean(jnp.exp(log_std), axis=0),
+        )
 
     opinions = jax.tree.map(lambda x: jnp.mean(x, axis=0), jax.vmap(at)(actions))
     fresh = data.fresh

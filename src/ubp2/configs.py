@@ -58,7 +58,7 @@ class ModelConfig:
     """Members of the reward ensemble."""
     value_members: int = 5
     """Members of the value ensemble."""
-    reward_head: Literal["tanh", "linear"] = "tanh"
+    reward_head: Literal["tanh", "linear"] = "linear"
     """Mean of the reward: bounded to [-1, 1], or free."""
     reward_likelihood: Literal["mean", "marginal"] = "mean"
     """Bradley-Terry on the mean of the Gaussian reward, or with its noise integrated out (then bonuses mislead)."""
@@ -66,8 +66,8 @@ class ModelConfig:
     """Range of the log standard deviation of the Gaussian reward."""
     reward_inputs: Literal["state-action", "state"] = "state-action"
     """What the reward reads; state: it never comes to depend on the action, whatever the labels say."""
-    reward_units: Literal["raw", "replay"] = "raw"
-    """Reward in plans and targets as it is, or less its mean and over its standard deviation in the replay."""
+    reward_units: Literal["raw", "replay"] = "replay"
+    """Rewards in plans, targets and bonus: as they are, or each member's less its mean over its deviation in replay."""
     value_head: Literal["scalar", "twohot"] = "scalar"
     """Value as one number with a squared error (Eq. 5), or as 101 two-hot bins on a symlog scale."""
     policy_log_std: tuple[float, float] = (-10.0, 2.0)
@@ -114,8 +114,8 @@ class OptimismConfig:
     """Tune each coefficient online (Eq. 2); otherwise they stay at their initial values."""
     lambda_reward: float = 1.0
     """Initial (or fixed) coefficient of the reward bonus."""
-    lambda_dynamics: float = 1.0
-    """Initial (or fixed) coefficient of the dynamics bonus."""
+    lambda_dynamics: float = 5.0
+    """Initial (or fixed) coefficient of the dynamics bonus, which is harder to farm than the others."""
     lambda_value: float = 1.0
     """Initial (or fixed) coefficient of the value bonus."""
     learning_rate: float = 3e-4
@@ -130,7 +130,7 @@ class PreferenceConfig:
 
     teacher: Literal["oracle"] = "oracle"
     """Who answers: oracle = the segment with the larger true return is preferred."""
-    strategy: Literal["optimistic", "promising", "disagreement", "uniform"] = "optimistic"
+    strategy: Literal["optimistic", "promising", "disagreement", "uniform"] = "uniform"
     """Which pairs: Algorithm 2, half contests between the best and half any, those members differ about, or any."""
     segment_length: int = 10
     """Decisions in a segment, L."""

@@ -79,13 +79,16 @@ def _paper(env: str) -> Config:
             dynamics_members=5,
             reward_members=5,
             value_members=5,
-            reward_likelihood="mean",
+            reward_head="tanh",
+            reward_units="raw",
             reward_log_std=(-4.0, 1.0),
         ),
+        optimism=OptimismConfig(lambda_dynamics=1.0),
         planner=PlannerConfig(
             optimizer="cem", horizon=task.horizon, samples=512, elites=64, policy_samples=24, iterations=6
         ),
         preferences=PreferenceConfig(
+            strategy="optimistic",
             segment_length=10,
             per_session=task.per_session,
             every=2500,
@@ -100,20 +103,14 @@ def _paper(env: str) -> Config:
 
 
 def _networks(width: int, members: int) -> ModelConfig:
-    """Sizes, and the reward as docs/reward-learning.md found it to work: of the state alone, without a flat end."""
+    """Sizes, and a reward of the state alone: planners exploit one of actions (docs/reward-learning.md)."""
     return ModelConfig(
         width=width,
         dynamics_members=members,
         reward_members=members,
         value_members=members,
         reward_inputs="state",
-        reward_head="linear",
-        reward_units="replay",
     )
-
-
-# Curious about what happens more than about what is liked: the reward's bonus can be farmed (docs/reward-learning.md).
-_CURIOUS = OptimismConfig(lambda_dynamics=5.0)
 
 
 def _best(env: str) -> Config:
@@ -127,11 +124,8 @@ def _best(env: str) -> Config:
         env=env,
         steps=100_000,
         model=_networks(256, 5),
-        planner=PlannerConfig(horizon=3, samples=256, elites=32, policy_samples=24, iterations=4),
-        optimism=_CURIOUS,
-        preferences=PreferenceConfig(
-            per_session=20, every=500, budget=None if task is None else task.budget, strategy="uniform"
-        ),
+        planner=PlannerConfig(horizon=7, samples=256, elites=32, policy_samples=24, iterations=4),
+        preferences=PreferenceConfig(per_session=20, every=500, budget=None if task is None else task.budget),
         training=TrainingConfig(batch_size=256),
         evaluation=EvaluationConfig(every=5000, episodes=10),
     )
@@ -143,9 +137,8 @@ def _cpu(env: str) -> Config:
         env=env,
         steps=20_000,
         model=_networks(96, 3),
-        optimism=_CURIOUS,
         planner=PlannerConfig(horizon=3, samples=128, elites=16, policy_samples=8, iterations=3),
-        preferences=PreferenceConfig(per_session=20, every=500, candidates=1000, strategy="uniform"),
+        preferences=PreferenceConfig(per_session=20, every=500, candidates=1000),
         training=TrainingConfig(batch_size=128),
         evaluation=EvaluationConfig(every=2500, episodes=5),
         checkpoint=CheckpointConfig(every=2500),
@@ -162,12 +155,17 @@ def _demo(env: str) -> Config:
         env=env,
         steps=5000,
         model=ModelConfig(
-            width=64, dynamics_members=3, reward_members=3, value_members=3, reward_likelihood="marginal"
+            width=64,
+            dynamics_members=3,
+            reward_members=3,
+            value_members=3,
+            reward_head="tanh",
+            reward_units="raw",
+            reward_likelihood="marginal",
         ),
+        optimism=OptimismConfig(lambda_dynamics=1.0),
         planner=PlannerConfig(horizon=3, samples=64, elites=8, policy_samples=8, iterations=2),
-        preferences=PreferenceConfig(
-            per_session=20, every=250, budget=300, candidates=1000, strategy="uniform", batch_size=32
-        ),
+        preferences=PreferenceConfig(per_session=20, every=250, budget=300, candidates=1000, batch_size=32),
         training=TrainingConfig(batch_size=64, warmup=500, learning_rate=1e-3),
         evaluation=EvaluationConfig(every=500, episodes=10),
         checkpoint=CheckpointConfig(every=1000),

@@ -16,6 +16,7 @@ from tests.agents.test_ubp2 import BATCH, MIXED, PAIRS, STATS, make_state, membe
 from tests.conftest import OBS, quick_jit
 from ubp2.agents import learning, reward
 from ubp2.configs import Config
+from ubp2.models import world_model
 from ubp2.models.networks import MLP
 from ubp2.models.world_model import WorldModel
 
@@ -105,15 +106,19 @@ def test_bootstrapped_members_learn_from_their_own_pairs(config: Config, network
 
 
 def test_units_follow_mean_and_deviation() -> None:
-    """A reward of 2 +- 3: the running numbers approach both at their rate, and places off an episode do not count."""
-    values = jnp.array([[-1.0, 5.0], [100.0, 2.0]])
+    """Rewards of 2 +- 3 and of 0: the running numbers approach each at their rate; what is masked does not count."""
+    values = jnp.array([[[-1.0, 5.0], [100.0, 2.0]], [[0.0, 0.0], [7.0, 7.0]]])
     mask = jnp.array([[1.0, 1.0], [0.0, 0.0]])
-    moved = reward.track_units(jnp.array([0.0, 1.0]), values, mask)
-    np.testing.assert_allclose(moved, [0.0 + 0.01 * 2.0, 1.0 + 0.01 * (3.0 - 1.0)], rtol=1e-6)
+    moved = reward.track_units(jnp.array([[0.0, 1.0], [0.0, 1.0]]), values, mask)
+    assert moved is not None
+    np.testing.assert_allclose(moved, [[0.01 * 2.0, 1.0 + 0.01 * (3.0 - 1.0)], [0.0, 0.99]], rtol=1e-6)
+    assert reward.track_units(None, values, mask) is None
 
 
-def test_reward_in_units_of_the_replay(config: Config) -> None:
-    own, units = vary(config, "model", reward_units="replay"), jnp.array([0.5, 2.0])
-    assert float(reward.in_units(own, units, jnp.array(4.5))) == 2.0 and float(reward.unit(own, units)) == 2.0
-    assert float(reward.unit(own, jnp.array([0.5, 1e-6]))) == pytest.approx(0.1)  # noise is not blown up
-    assert float(reward.in_units(config, units, jnp.array(4.5))) == 4.5 and float(reward.unit(config, units)) == 1.0
+def test_members_that_agree_but_for_level_and_scale_agree_in_their_units() -> None:
+    raw = jnp.array([[4.5, 0.5], [30.0, -10.0]])
+    units = jnp.array([[0.5, 2.0], [-10.0, 20.0]])
+    np.testing.assert_allclose(world_model.in_units(units, raw), [[2.0, 0.0], [2.0, 0.0]])
+    np.testing.assert_allclose(world_model.in_units(None, raw), raw)
+    flat = world_model.in_units(jnp.array([[0.5, 1e-6]] * 2), raw)
+    np.testing.assert_allclose(flat[0], [40.0, 0.0], rtol=1e-6)  # noise is not blown up beyond a tenth

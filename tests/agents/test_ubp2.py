@@ -182,7 +182,7 @@ def test_lambda_rises_where_the_policy_is_less_curious_than_its_target(config: C
         policy, target = still(lively.policy, action), still(lively.policy, -action)
         after, _ = update(lively._replace(policy=policy, target_policy=target), BATCH, MIXED, jax.random.key(0))
         actions = (np.full((COUNT, ACTION), a, np.float32) for a in (action, -action))
-        current, slow = (np.asarray(sigma(after.model, z, a)).mean(axis=1) for a in actions)
+        current, slow = (np.asarray(sigma(after.model, lively.reward_units, z, a)).mean(axis=1) for a in actions)
         assert np.abs(current - slow).min() > 0.008
         np.testing.assert_allclose(after.log_lambda - start, -rate * np.sign(current - slow), rtol=1e-2)
 

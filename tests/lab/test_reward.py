@@ -112,7 +112,7 @@ def test_top_accuracy_looks_at_the_better_half_alone() -> None:
 
 def test_a_constant_reward_has_finite_measures() -> None:
     zero = np.zeros(())
-    judged = Judgement(np.zeros((3, 10)), np.full(4, 0.5), np.asarray(0.5), *[zero] * 5)  # type: ignore
+    judged = Judgement(np.zeros((3, 10)), np.zeros((3, 10)), np.full(4, 0.5), np.asarray(0.5), *[zero] * 5)  # type: ignore
     columns = measures.measures(judged, np.arange(10.0), np.array([1.0, 0.0, 0.0, 1.0]))
     assert all(map(math.isfinite, columns.values()))
     assert (columns["rank_correlation"], columns["pair_accuracy"], columns["spread_ratio"]) == (0.0, 0.5, 1.0)
@@ -131,21 +131,24 @@ def test_spread_and_divergence_are_those_of_the_members(
     probe = Probe(*(jnp.asarray(x) for x in (obs, action, off, off_action)), pairs=labels)
     judged = quick_jit(partial(judge, config))(recorded, labels, probe, model)
     std = np.sqrt(np.asarray(recorded.stats.square) / float(recorded.stats.count))
+
+    def members(obs: np.ndarray, action: np.ndarray) -> np.ndarray:
+        inputs = np.concatenate([(obs - np.asarray(recorded.stats.mean)) / std, action], axis=1)
+        return np.stack([numpy_mlp(member_of(model.reward, e), inputs)[:, 0] for e in range(3)])
+
+    seen = members(*(np.asarray(x) for x in (recorded.replay.frames.obs, recorded.replay.frames.action)))
+    level, scale = seen.mean(axis=1, keepdims=True), seen.std(axis=1, keepdims=True)
+    mean = (members(off, off_action) - level) / scale
+    assert float(judged.off_spread) == pytest.approx(mean.std(axis=0).mean(), rel=1e-3)
     z = (off - np.asarray(recorded.stats.mean)) / std
-    inputs = np.concatenate([z, off_action], axis=1)
-    mean = np.stack([np.tanh(numpy_mlp(member_of(model.reward, e), inputs)[:, 0]) for e in range(3)])
-    assert float(judged.off_spread) == pytest.approx(mean.std(axis=0).mean(), rel=1e-4)
-    gaussians = world_model.reward(config.model, model, jnp.asarray(z), jnp.asarray(off_action))
-    assert float(judged.off_divergence) == pytest.approx(float(jensen_renyi(*gaussians).mean()), rel=1e-4)
-    there = (obs - np.asarray(recorded.stats.mean)) / std
-    taken, other = (
-        np.mean(
-            [np.tanh(numpy_mlp(member_of(model.reward, e), np.concatenate([there, a], 1))[:, 0]) for e in range(3)], 0
-        )
-        for a in (action, off_action)
+    _, log_std = world_model.reward(config.model, model, jnp.asarray(z), jnp.asarray(off_action))
+    assert float(judged.off_divergence) == pytest.approx(
+        float(jensen_renyi(jnp.asarray(mean), log_std).mean()), rel=1e-3
     )
+    taken, other = (((members(obs, a) - level) / scale).mean(axis=0) for a in (action, off_action))
     assert float(judged.action_share) == pytest.approx(np.std(taken - other) / 2**0.5 / np.std(taken), rel=1e-3)
-    assert float(judged.spread) == pytest.approx(float(np.asarray(judged.reward).std(axis=0).mean()), rel=1e-4)
+    np.testing.assert_allclose(judged.reward, members(obs, action), rtol=1e-3, atol=1e-4)
+    assert float(judged.spread) == pytest.approx(float(np.asarray(judged.counted).std(axis=0).mean()), rel=1e-4)
 
 
 # The data.

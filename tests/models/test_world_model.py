@@ -147,11 +147,12 @@ def test_reward_is_bounded_by_its_head(config: Config, networks: tuple[WorldMode
     """tanh keeps the mean in [-1, 1], linear does not; the log std stays in its range either way."""
     model = eqx.tree_at(lambda m: m.reward.weights[-1], networks[0], networks[0].reward.weights[-1] * 50)
     z, action = 3 * inputs(50, OBS), inputs(50, ACTION)
-    mean, log_std = (np.asarray(x) for x in reward(config.model, model, z, action))
+    bounded = dataclasses.replace(config.model, reward_head="tanh")
+    mean, log_std = (np.asarray(x) for x in reward(bounded, model, z, action))
     assert mean.shape == log_std.shape == (3, 50)
     assert 0.99 < np.abs(mean).max() <= 1.0
     assert -2.0 <= log_std.min() < -1.9 and 0.9 < log_std.max() <= 1.0
-    free, same = reward(dataclasses.replace(config.model, reward_head="linear"), model, z, action)
+    free, same = reward(config.model, model, z, action)
     assert np.abs(free).max() > 2.0
     np.testing.assert_allclose(np.tanh(free), mean, atol=1e-6)
     np.testing.assert_allclose(same, log_std, rtol=1e-6)

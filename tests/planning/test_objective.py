@@ -24,6 +24,7 @@ from ubp2.types import Scores
 
 COUNT, HORIZON, GAMMA = 5, 3, 0.9
 Z = np.array([0.4, -0.7, 1.1], np.float32)
+UNITS = np.array([[0.1, 0.5], [-0.2, 2.0], [0.0, 1.0]], np.float32)  # level and scale of each reward member
 
 
 def jrd(mean: list[float], std: list[float]) -> float:
@@ -47,7 +48,7 @@ def slowly(config: Config, model: WorldModel, policy: MLP, actions: np.ndarray, 
         for t, action in enumerate(sequence):
             x = np.concatenate([state, action])
             rewards = [numpy_mlp(member(model.reward, i), x) for i in range(3)]
-            means = [math.tanh(output[0]) for output in rewards]
+            means = [(output[0] - level) / scale for output, (level, scale) in zip(rewards, UNITS, strict=True)]
             stds = [math.exp(-2 + 3 / (1 + math.exp(-output[1] - math.log(0.5)))) for output in rewards]  # 1/3 at zero
             nexts = np.stack([state + numpy_mlp(member(model.dynamics, i), x) for i in range(3)])
             terms[0, n] += GAMMA**t * np.mean(means)
@@ -76,7 +77,9 @@ def scored(config: Config, networks: tuple[WorldModel, MLP]) -> tuple[Scores, Sc
     @quick_jit
     def score(model: WorldModel, policy: MLP) -> Scores:
         ready = imagination.prepare(model, policy, jnp.float32)
-        return objective.optimistic_return(config, model, ready, jnp.array(Z), jnp.array(actions), noise)
+        return objective.optimistic_return(
+            config, model, ready, jnp.array(Z), jnp.array(actions), noise, jnp.array(UNITS)
+        )
 
     return score(model, policy), slowly(config, *networks, actions, key)
 

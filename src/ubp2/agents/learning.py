@@ -39,7 +39,7 @@ class State(NamedTuple):
     target_policy: MLP
     log_lambda: Array  # [3] reward, dynamics, value
     value_scale: Array  # [] running 5-95 % range of values, which Eq. 6 divides by
-    reward_units: Array  # [2] mean and standard deviation of the reward in the replay, running
+    reward_units: Array | None  # [E, 2] running mean and deviation of each member's reward in the replay; None: raw
     reward_anchor: MLP | None  # where the reward members started; None without a pull towards it
     stats: Normalizer
     model_optimizer: optax.OptState
@@ -88,11 +88,15 @@ def coefficients(config: Config, log_lambda: Array) -> Array:
     return enabled * jnp.exp(log_lambda)
 
 
-def uncertainties(config: Config, model: WorldModel, z: Array, action: Array) -> Array:
-    """The three sigma_epi at states [N, Z] and actions [N, A]: -> [3, N] reward, dynamics, value."""
+def uncertainties(config: Config, model: WorldModel, units: Array | None, z: Array, action: Array) -> Array:
+    """The three sigma_epi at states [N, Z] and actions [N, A]: -> [3, N] reward, dynamics, value.
+
+    The reward's is that of the members in their own units [E, 2].
+    """
+    mean, log_std = world_model.reward(config.model, model, z, action)
     return jnp.stack(
         [
-            jensen_renyi(*world_model.reward(config.model, model, z, action)),
+            jensen_renyi(world_model.in_units(units, mean), log_std),
             disagreement(world_model.next_members(model, z, action)),
             spread(world_model.value(config.model, model.value, z, action)),
         ]
@@ -101,10 +105,10 @@ def uncertainties(config: Config, model: WorldModel, z: Array, action: Array) ->
 
 def model_loss(
     config: Config, state: State, batch: Batch, supervision: Preferences | RewardTargets, key: Array, model: WorldModel
-) -> tuple[Array, tuple[Array, Array, Metrics]]:
+) -> tuple[Array, tuple[Array, Array | None, Metrics]]:
     """alpha_c Eq. 3 + alpha_r Eq. 4 + alpha_v Eq. 5, summed over members.
 
-    Also returns imagined states [H, N, Z] and the running units of the reward [2].
+    Also returns imagined states [H, N, Z] and the running units of the reward [E, 2].
 
     Eq. 5 is a sum over members m of the rollout and the reward; it is estimated by drawing one m for each sequence.
     """
@@ -127,8 +131,8 @@ def model_loss(
         imagined = jax.lax.stop_gradient(imagined)
     same = rewards.shape[0] == states.shape[0]  # else there is no "same member", and one is drawn of its own
     of_reward = member if same else jax.random.randint(k_reward, (count,), 0, rewards.shape[0])
-    own_reward = jax.lax.stop_gradient(jnp.moveaxis(rewards[of_reward, :, sequence], 0, 1))
-    own_reward = reward_.in_units(config, state.reward_units, own_reward)
+    counted = world_model.in_units(state.reward_units, jax.lax.stop_gradient(rewards))
+    own_reward = jnp.moveaxis(counted[of_reward, :, sequence], 0, 1)
     target = _td_targets(config, state, actual[1:], own_reward, batch, (k_policy, k_targets))
     output = world_model.value_logits(model.value, imagined, batch.action)
     value = losses.value_loss(config.model.value_head, output, target, batch.mask, given(training.discount))
@@ -145,7 +149,7 @@ def model_loss(
         "reward/spread": jnp.mean(spread(rewards)),
         "value/target": losses.masked_mean(target, batch.mask),
     }
-    units = reward_.track_units(state.reward_units, jnp.mean(rewards, axis=0), batch.mask)
+    units = reward_.track_units(state.reward_units, rewards, batch.mask)
     return total, jax.lax.stop_gradient((imagined, units, metrics))
 
 
@@ -200,7 +204,7 @@ def _tune(config: Config, state: State, model: WorldModel, policy: MLP, z: Array
     """One step of Eq. 2 for the three coefficients, on states [N, Z]."""
     # The same noise for both policies: what differs is then the policies and not the draw.
     actions = [world_model.policy(config.model, network, z, key)[0] for network in (policy, state.target_policy)]
-    both = uncertainties(config, model, jnp.concatenate([z, z]), jnp.concatenate(actions))
+    both = uncertainties(config, model, state.reward_units, jnp.concatenate([z, z]), jnp.concatenate(actions))
     current, target = jnp.split(both, 2, axis=1)
     bonus = jnp.mean(current, axis=1)
     if not config.optimism.autotune:
@@ -231,7 +235,7 @@ def update(
     light = partial(weights_as, dtype=compute_type(config.model))
     now = state._replace(**{name: light(getattr(state, name)) for name in ("policy", "target_value", "target_policy")})
 
-    def loss_of_model(model: WorldModel) -> tuple[Array, tuple[Array, Array, Metrics]]:
+    def loss_of_model(model: WorldModel) -> tuple[Array, tuple[Array, Array | None, Metrics]]:
         return model_loss(config, now, batch, supervision, k_model, light(model))
 
     (_, (imagined, units, metrics)), gradient = jax.value_and_grad(loss_of_model, has_aux=True)(state.model)

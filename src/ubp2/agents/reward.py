@@ -16,10 +16,9 @@ from ubp2.models.world_model import WorldModel
 from ubp2.preference import bradley_terry
 from ubp2.types import Batch, Preferences, RewardTargets
 
-__all__ = ["anchored", "blinkered", "in_units", "preference_logits", "smoothed", "supervise", "track_units", "unit"]
+__all__ = ["anchored", "blinkered", "preference_logits", "smoothed", "supervise", "track_units"]
 
 UNITS_RATE = 0.01
-SMALLEST_UNIT = 0.1  # before labels speak the reward hardly varies, and its noise must not be blown up
 
 
 def supervise(
@@ -110,18 +109,11 @@ def anchored(config: Config, members: MLP, anchor: MLP | None) -> MLP:
     return jax.tree.map(lambda now, start: now + rate * (start - now), members, anchor)
 
 
-def in_units(config: Config, units: Array, reward: Array) -> Array:
-    """A learned reward as plans and targets use it."""
-    return reward if config.model.reward_units == "raw" else (reward - units[0]) / unit(config, units)
-
-
-def unit(config: Config, units: Array) -> Array:
-    """What counts as a reward of one."""
-    return jnp.ones(()) if config.model.reward_units == "raw" else jnp.maximum(units[1], SMALLEST_UNIT)
-
-
-def track_units(units: Array, reward: Array, mask: Array) -> Array:
-    """Running mean and standard deviation of the reward [H, N] of minibatches."""
-    mean = losses.masked_mean(reward, mask)
-    std = jnp.sqrt(losses.masked_mean((reward - mean) ** 2, mask))
-    return units + UNITS_RATE * (jnp.stack([mean, std]) - units)
+def track_units(units: Array | None, reward: Array, mask: Array) -> Array | None:
+    """Running mean and standard deviation [E, 2] of each member's reward [E, H, N] on minibatches."""
+    if units is None:
+        return None
+    average = jax.vmap(losses.masked_mean, in_axes=(0, None))
+    mean = average(reward, mask)
+    std = jnp.sqrt(average((reward - mean[:, None, None]) ** 2, mask))
+    return units + UNITS_RATE * (jnp.stack([mean, std], axis=1) - units)

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ubp2.agents import reward as reward_
 from ubp2.agents.base import Action, Agent
 from ubp2.agents.learning import LAMBDA_RANGE, State, coefficients, make_optimizers, update
 from ubp2.configs import Config
@@ -27,6 +26,8 @@ def init(config: Config, obs_dim: int, action_dim: int, key: Array) -> State:
     initial = jnp.array([optimism.lambda_reward, optimism.lambda_dynamics, optimism.lambda_value])
     log_lambda = jnp.log(jnp.maximum(initial, LAMBDA_RANGE[0]))
     optimizers = make_optimizers(config)
+    units = jnp.tile(jnp.array([0.0, 1.0]), (config.model.reward_members, 1))
+    relative = config.model.reward_units == "replay" and not config.ceiling  # a true reward has its level and scale
     return State(
         model=model,
         policy=policy,
@@ -34,7 +35,7 @@ def init(config: Config, obs_dim: int, action_dim: int, key: Array) -> State:
         target_policy=jax.tree.map(jnp.copy, policy),
         log_lambda=log_lambda,
         value_scale=jnp.ones(()),
-        reward_units=jnp.array([0.0, 1.0]),
+        reward_units=units if relative else None,
         reward_anchor=jax.tree.map(jnp.copy, model.reward) if config.preferences.anchor else None,
         stats=normalizer.init(obs_dim),
         model_optimizer=optimizers.model.init(cast(Any, model)),
@@ -46,8 +47,7 @@ def init(config: Config, obs_dim: int, action_dim: int, key: Array) -> State:
 def act_by_plan(config: Config, state: State, carry: Array, obs: Array, explore: Array, key: Array) -> Action:
     """Solve Eq. 1 from the observation [D]; without exploration no bonus is added."""
     z = world_model.encode(state.model, state.stats, obs)
-    unit = reward_.unit(config, state.reward_units)
-    steering = Steering(explore * coefficients(config, state.log_lambda), explore, unit)
+    steering = Steering(explore * coefficients(config, state.log_lambda), explore, state.reward_units)
     decision = plan(config, state.model, state.policy, z, carry, steering, key)
     return Action(decision.action, decision.following, decision.scores, decision.broken)
 
@@ -70,7 +70,8 @@ def segment_returns(config: Config, state: State, segments: Segments) -> Array:
 def predict_reward(config: Config, state: State, obs: Array, action: Array) -> Array:
     """Mean reward over members at observations [N, D] and actions [N, A]: [N]."""
     z = world_model.encode(state.model, state.stats, obs)
-    return jnp.mean(world_model.reward(config.model, state.model, z, action)[0], axis=0)
+    mean, _ = world_model.reward(config.model, state.model, z, action)
+    return jnp.mean(world_model.in_units(state.reward_units, mean), axis=0)
 
 
 def make_agent(config: Config, obs_dim: int, action_dim: int) -> Agent:

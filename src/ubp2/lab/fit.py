@@ -47,7 +47,8 @@ class Probe(NamedTuple):
 class Judgement(NamedTuple):
     """What a fitted reward says there, on its way to the host."""
 
-    reward: Array  # [E, N] mean of each member at visited states
+    reward: Array  # [E, N] mean of each member at visited states, as it is
+    counted: Array  # [E, N] the same as plans and bonus count it (`model.reward_units`)
     probability: Array  # [P] that the first of a pair is preferred, mean over members
     train_accuracy: Array  # [] mean over members, on the labelled pairs
     spread: Array  # [] mean standard deviation over members, at visited states
@@ -96,18 +97,28 @@ def judge(config: Config, recorded: Recorded, labels: Preferences, probe: Probe,
     def ask(obs: Array, action: Array) -> tuple[Array, Array]:
         return world_model.reward(config.model, model, world_model.encode(model, stats, obs), action)
 
+    def count(rewards: Array) -> Array:
+        return world_model.in_units(units, rewards)
+
+    units = None
+    if config.model.reward_units == "replay":  # a run follows them, here they are known
+        own, _ = ask(recorded.replay.frames.obs, recorded.replay.frames.action)
+        units = jnp.stack([jnp.mean(own, axis=1), jnp.std(own, axis=1)], axis=1)
     (mean, log_std), (off_mean, off_log_std) = ask(probe.obs, probe.action), ask(probe.off_obs, probe.off_action)
+    counted, off_counted = count(mean), count(off_mean)
+    elsewise = count(ask(probe.obs, probe.off_action)[0])
     logits = preference_logits(config, model, stats, labels)
     accuracy = jax.vmap(lambda own: losses.preference_loss(own, labels.label, labels.weight)[1])(logits)
     return Judgement(
         reward=mean,
+        counted=counted,
         probability=jnp.mean(jax.nn.sigmoid(preference_logits(config, model, stats, probe.pairs)), axis=0),
         train_accuracy=jnp.mean(accuracy),
-        spread=jnp.mean(spread(mean)),
-        off_spread=jnp.mean(spread(off_mean)),
-        divergence=jnp.mean(jensen_renyi(mean, log_std)),
-        off_divergence=jnp.mean(jensen_renyi(off_mean, off_log_std)),
-        action_share=_action_share(jnp.mean(mean, axis=0), jnp.mean(ask(probe.obs, probe.off_action)[0], axis=0)),
+        spread=jnp.mean(spread(counted)),
+        off_spread=jnp.mean(spread(off_counted)),
+        divergence=jnp.mean(jensen_renyi(counted, log_std)),
+        off_divergence=jnp.mean(jensen_renyi(off_counted, off_log_std)),
+        action_share=_action_share(jnp.mean(counted, axis=0), jnp.mean(elsewise, axis=0)),
     )
 
 

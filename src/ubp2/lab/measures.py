@@ -121,10 +121,12 @@ def measures(judged: Judgement, true_reward: np.ndarray, label: np.ndarray) -> d
     if not np.isfinite(reward).all():
         return dict.fromkeys(MEASURES, float("nan"))
     table = reliability(probability, label)
-    spread, off_spread, divergence, off_divergence, action_share = (float(value) for value in judged[3:])
+    counted = np.asarray(judged.counted).mean(axis=0)
+    spread, off_spread = float(judged.spread), float(judged.off_spread)
+    divergence, off_divergence = float(judged.divergence), float(judged.off_divergence)
     values = (
-        _correlation(reward.mean(axis=0), true_reward),
-        top_accuracy(reward.mean(axis=0), true_reward),
+        _correlation(counted, true_reward),
+        top_accuracy(counted, true_reward),
         accuracy(probability, label),
         calibration_error(table),
         log_loss(probability, label),
@@ -134,7 +136,7 @@ def measures(judged: Judgement, true_reward: np.ndarray, label: np.ndarray) -> d
         divergence,
         off_divergence,
         ratio(off_divergence, divergence),
-        action_share,
+        float(judged.action_share),
         float(reward.mean()),
         float(np.mean(np.abs(reward) > SATURATED)),
         float(judged.train_accuracy),

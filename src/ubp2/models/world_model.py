@@ -21,6 +21,7 @@ __all__ = [
     "WorldModel",
     "advance",
     "encode",
+    "in_units",
     "init",
     "next_members",
     "next_own",
@@ -34,6 +35,7 @@ __all__ = [
     "value_logits",
 ]
 
+SMALLEST_UNIT = 0.1  # before labels speak the reward hardly varies, and its noise must not be blown up
 INITIAL_LOG_STD = -1.0  # of the reward: members a few tenths apart then differ clearly, yet short of saturation
 
 
@@ -132,6 +134,18 @@ def read_reward(config: ModelConfig, output: Array) -> tuple[Array, Array]:
     low, high = config.reward_log_std
     start = min(max((INITIAL_LOG_STD - low) / (high - low), 0.01), 0.99)
     return mean, low + (high - low) * jax.nn.sigmoid(output[..., 1] + math.log(start / (1 - start)))
+
+
+def in_units(units: Array | None, reward: Array) -> Array:
+    """Rewards [E, ...] as plans, targets and the bonus count them: each member less its level, over its scale [E, 2].
+
+    Comparisons fix an order. They leave every member its own level and scale, and as long as those differ, members
+    that agree on every answer seem to disagree. Without units the rewards stay as they are.
+    """
+    if units is None:
+        return reward
+    level, scale = (part.reshape(-1, *(1,) * (reward.ndim - 1)) for part in units.T)
+    return (reward - level) / jnp.maximum(scale, SMALLEST_UNIT)
 
 
 def value(config: ModelConfig, members: MLP, z: Array, action: Array) -> Array:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ubp2.configs import Config, given
-from ubp2.models import imagination
+from ubp2.models import imagination, world_model
 from ubp2.models.imagination import Imagination
 from ubp2.models.networks import compute_type
 from ubp2.models.world_model import WorldModel
@@ -18,12 +18,19 @@ __all__ = ["optimistic_return", "total", "unrolled"]
 
 
 def optimistic_return(
-    config: Config, model: WorldModel, ready: Imagination, z: Array, actions: Array, noise: Array
+    config: Config,
+    model: WorldModel,
+    ready: Imagination,
+    z: Array,
+    actions: Array,
+    noise: Array,
+    units: Array | None = None,
 ) -> Scores:
     """Score sequences [N, H, A] from one state [Z]: roll out the mean dynamics, sum means and uncertainties.
 
     The terminal action comes from the policy, a_H ~ pi(s_H), with one draw of noise [A] for all sequences: with a draw
-    each, the search would prefer the lucky ones.
+    each, the search would prefer the lucky ones. Rewards of the members count in the given units [E, 2], those in which
+    the values were learned.
     """
     count, horizon, _ = actions.shape
     discount = given(config.training.discount)
@@ -37,7 +44,7 @@ def optimistic_return(
         step, begin, jnp.moveaxis(actions, 1, 0), unroll=unrolled(config)
     )
     weights = (discount ** jnp.arange(horizon, dtype=jnp.float32))[:, None]
-    mean, log_std = jnp.moveaxis(mean, 0, 1), jnp.moveaxis(log_std, 0, 1)  # [E, H, N]
+    mean, log_std = world_model.in_units(units, jnp.moveaxis(mean, 0, 1)), jnp.moveaxis(log_std, 0, 1)  # [E, H, N]
     terms = (jnp.mean(mean, axis=0), jensen_renyi(mean, log_std), disagreements)  # [H, N] each
     reward, reward_bonus, dynamics_bonus = (jnp.sum(weights * term, axis=0) for term in terms)
     final_action = imagination.act(config.model, ready, last, jnp.broadcast_to(noise, (count, len(noise))))
@@ -51,14 +58,11 @@ def unrolled(config: Config) -> bool:
     return compute_type(config.model) != jnp.float32
 
 
-def total(scores: Scores, coefficients: Array, reward_unit: Array | float = 1.0) -> Array:
-    """Add the terms up with lambda_r, lambda_d, lambda_q [3]; zeros give the plain expected return.
-
-    The reward counts in the given units, those in which the values were learned.
-    """
+def total(scores: Scores, coefficients: Array) -> Array:
+    """Add the terms up with lambda_r, lambda_d, lambda_q [3]; zeros give the plain expected return."""
     bonus = (
         coefficients[0] * scores.reward_bonus
         + coefficients[1] * scores.dynamics_bonus
         + coefficients[2] * scores.value_bonus
     )
-    return scores.reward / reward_unit + scores.value + bonus
+    return scores.reward + scores.value + bonus

@@ -24,7 +24,7 @@ class Steering(NamedTuple):
 
     coefficients: Array  # [3] lambda_r, lambda_d, lambda_q
     explore: Array  # [] 1 draws a sequence among the elites and adds noise, 0 takes the best
-    reward_unit: Array | float = 1.0  # the reward counts in these units
+    units: Array | None = None  # [E, 2] in which rewards of the members count
 
 
 class Decision(NamedTuple):
@@ -61,8 +61,8 @@ def plan(
     noise = jax.random.normal(k_value, previous.shape[-1:])
 
     def score(actions: Array) -> tuple[Array, Scores]:
-        terms = objective.optimistic_return(config, model, ready, z, actions, noise)
-        return objective.total(terms, steering.coefficients, steering.reward_unit), terms
+        terms = objective.optimistic_return(config, model, ready, z, actions, noise, steering.units)
+        return objective.total(terms, steering.coefficients), terms
 
     result = optimizers.optimize(config.planner, score, previous, proposals, k_search)
     drawn = jax.random.categorical(k_pick, jnp.log(result.weights))
