@@ -51,7 +51,7 @@ REACH = 2.0  # the plane that is looked at: [-2, 2]^2
 NEAR, AWAY = 0.15, 0.4  # distances from the nearest state of the data; what lies between belongs to neither
 SATURATED = 0.95  # of |mean reward|, which the tanh head bounds by one
 
-# What differs from the defaults: fields of `model` and `preferences`.
+# What differs from the preset `demo` with Bradley-Terry on the mean: fields of `model` and `preferences`.
 BEST = {"reward_head": "linear", "reward_inputs": "state", "reward_units": "replay"}
 SETTINGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "best": {"model": BEST},
@@ -59,7 +59,7 @@ SETTINGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "best, bootstrap": {"model": BEST, "preferences": {"bootstrap": True}},
     "best, anchor 1": {"model": BEST, "preferences": {"anchor": 1.0}},
     "best, smoothing 0.1, no stop": {"model": BEST, "preferences": {"smoothing": 0.1, "stop_accuracy": None}},
-    "defaults": {},
+    "tanh of state and action, raw units": {},
     "noise integrated out": {"model": {"reward_likelihood": "marginal"}},
     "paper": {"model": {"reward_log_std": (-4.0, 1.0)}, "preferences": {"stop_accuracy": None, "center": 0.0}},
 }
