@@ -18,6 +18,7 @@ CAPACITY, HORIZON, LENGTH = 23, 4, 3
 add = quick_jit(replay_.add)
 sample = quick_jit(replay_.sample, static_argnums=(2, 3))
 sample_segments = quick_jit(replay_.sample_segments, static_argnums=(2, 3))
+age_of = quick_jit(replay_.age_of)
 
 
 class Row(NamedTuple):
@@ -133,11 +134,16 @@ def test_segments_are_uniform_over_every_place_that_fits(lengths: list[int], cut
     np.testing.assert_array_equal(segments.action, [[row.action for row in held[i : i + LENGTH]] for i in drawn])
 
 
-def test_segments_of_the_newest_frames_alone() -> None:
-    """Of three episodes of ten decisions (eleven frames each), the last eleven frames hold only the third."""
-    frames = rows([10, 10, 10])
-    segments, places = sample_segments(ring(frames), jax.random.key(0), 200, LENGTH, 11)
-    assert set(segments.episode.tolist()) == {frames[-1].episode} and int(places) == 10 - LENGTH + 1
+@pytest.mark.parametrize(("lengths", "cut"), CASES)
+def test_ages_of_episodes(lengths: list[int], cut: int) -> None:
+    """By brute force: the first frame held of each episode or of a later one; after the last, the number of frames."""
+    frames = rows(lengths, cut)
+    held = [row.episode for row in frames[-CAPACITY:]]
+    numbers = np.arange(-1, 25)
+    expected = [next((age for age, e in enumerate(held) if e >= number), len(held)) for number in numbers.tolist()]
+    assert age_of(ring(frames), numbers).tolist() == expected
+    if held:
+        assert int(replay_.newest_episode(ring(frames))) == held[-1]
 
 
 @pytest.mark.parametrize("lengths", [[], [1, 2, 2, 1], [2] * 20])

@@ -20,6 +20,7 @@ from ubp2.configs import Config
 from ubp2.errors import UserError, did_you_mean
 
 __all__ = [
+    "FURTHER",
     "check_resumable",
     "differences",
     "filled",
@@ -28,6 +29,8 @@ __all__ = [
     "save_yaml",
     "to_dict",
 ]
+
+FURTHER: dict[str, list[str]] = {}  # what a Literal field takes besides its own choices, by dotted name: registered
 
 
 def to_dict(config: Config) -> dict[str, Any]:
@@ -145,7 +148,7 @@ def _convert(value: Any, hint: Any, name: str) -> Any:
         (inner,) = (argument for argument in arguments if argument is not type(None))
         return _convert(value, inner, name)
     if origin is Literal:
-        if value in arguments:
+        if value in arguments or value in FURTHER.get(name, ()):
             return value
         suggestion = did_you_mean(str(value), [str(choice) for choice in arguments])
         raise UserError(f"{name} must be one of {', '.join(map(str, arguments))}, got {value!r}.{suggestion}")

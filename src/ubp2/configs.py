@@ -130,8 +130,19 @@ class PreferenceConfig:
 
     teacher: Literal["oracle"] = "oracle"
     """Who answers: oracle = the segment with the larger true return is preferred."""
-    strategy: Literal["optimistic", "promising", "disagreement", "uniform"] = "uniform"
-    """Which pairs: Algorithm 2, half contests between the best and half any, those members differ about, or any."""
+    strategy: Literal[
+        "optimistic",
+        "promising",
+        "uniform",
+        "disagreement",
+        "entropy",
+        "information-gain",
+        "thompson",
+        "kcenter",
+        "kcenter-disagreement",
+        "kcenter-entropy",
+    ] = "uniform"
+    """Which of the candidate pairs are asked; optimistic = Algorithm 2, uniform = any; docs/queries.md has all."""
     segment_length: int = 10
     """Decisions in a segment, L."""
     per_session: int = 12
@@ -141,9 +152,13 @@ class PreferenceConfig:
     budget: int | None = None
     """Labels in all, N_pref; None: what the schedule fits into the first two thirds of the run."""
     candidates: int = 2000
-    """Pairs that Algorithm 2 ranks in a session, drawn from the whole replay."""
+    """Pairs that the strategy chooses from in a session (at least per_session)."""
+    candidates_from: Literal["replay", "recent", "local"] = "replay"
+    """Where a pair's segments come from: the whole replay, the newest episodes, or a batch of consecutive episodes."""
+    candidate_episodes: int | None = None
+    """How many those are; None: 100 newest episodes (recent), or batches of 5 (local)."""
     recent: float = 0.0
-    """Share of the candidates whose one segment comes from the newest decisions, those since the last session."""
+    """Share of the candidates from the whole replay whose first segment is newer than the last session."""
     batch_size: int = 50
     """Pairs in a minibatch of the reward's fit."""
     stop_accuracy: float | None = 0.97

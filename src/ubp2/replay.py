@@ -16,7 +16,20 @@ from jax import Array
 
 from ubp2.types import Batch, Episode, Frame, Segments
 
-__all__ = ["Replay", "add", "extend", "init", "load", "sample", "sample_segments"]
+__all__ = [
+    "Replay",
+    "add",
+    "age_of",
+    "extend",
+    "init",
+    "load",
+    "newest_episode",
+    "places",
+    "sample",
+    "sample_segments",
+    "segments_at",
+    "size",
+]
 
 
 class Replay(NamedTuple):
@@ -62,13 +75,14 @@ def _slots(replay: Replay, age: Array) -> Array:
     return (oldest + age) % capacity
 
 
-def _size(replay: Replay) -> Array:
+def size(replay: Replay) -> Array:
+    """Frames that it holds."""
     return jnp.minimum(replay.total, replay.frames.episode.shape[0])
 
 
 def sample(replay: Replay, key: Array, batch_size: int, horizon: int) -> Batch:
     """Sub-sequences of `horizon` decisions that start uniformly over the replay; masked beyond the episode's end."""
-    last_start = jnp.maximum(_size(replay) - horizon, 1)
+    last_start = jnp.maximum(size(replay) - horizon, 1)
     start = jax.random.randint(key, (batch_size,), 0, last_start)
     slots = _slots(replay, start[None] + jnp.arange(horizon + 1)[:, None])  # [H+1, N]
     frames = jax.tree.map(lambda ring: ring[slots], replay.frames)
@@ -76,28 +90,43 @@ def sample(replay: Replay, key: Array, batch_size: int, horizon: int) -> Batch:
     return Batch(frames.obs, frames.action[:-1], frames.terminated[:-1], mask, slots[:-1])
 
 
-def sample_segments(
-    replay: Replay, key: Array, count: int, length: int, newest: int | None = None
-) -> tuple[Segments, Array]:
+def sample_segments(replay: Replay, key: Array, count: int, length: int) -> tuple[Segments, Array]:
     """`count` segments drawn uniformly over every place where `length` decisions of one episode fit.
 
-    newest: only among so many of the last frames. Also returns how many such places there are: with none, the segments
-    mean nothing.
+    Also returns how many such places there are: with none, the segments mean nothing.
     """
-    capacity = replay.frames.episode.shape[0]
-    age = jnp.arange(capacity)
+    before = places(replay, length)
+    pick = jax.random.randint(key, (count,), 0, jnp.maximum(before[-1], 1))
+    return segments_at(replay, before, pick, length), before[-1]
+
+
+def places(replay: Replay, length: int) -> Array:
+    """How many segments of `length` decisions start before each age (0: the oldest frame): [C + 1], at the end all."""
+    age = jnp.arange(replay.frames.episode.shape[0])
     first, last = _slots(replay, age), _slots(replay, age + length)
     same = replay.frames.episode[first] == replay.frames.episode[last]
-    fits = same & (age + length < _size(replay))
-    if newest is not None:
-        fits &= age >= _size(replay) - newest
-    places = jnp.cumsum(fits)  # the k-th place is where the cumulative sum first reaches k + 1
-    pick = jax.random.randint(key, (count,), 0, jnp.maximum(places[-1], 1))
-    start = jnp.searchsorted(places, pick + 1)
+    fits = same & (age + length < size(replay))
+    return jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(fits, dtype=jnp.int32)])
+
+
+def segments_at(replay: Replay, before: Array, place: Array, length: int) -> Segments:
+    """The segments at these of the `places` [N], counted from the oldest."""
+    start = jnp.searchsorted(before[1:], place + 1)  # place k is where the count first reaches k + 1
     slots = _slots(replay, start[:, None] + jnp.arange(length))  # [N, L]
     frames = jax.tree.map(lambda ring: ring[slots], replay.frames)
-    segments = Segments(frames.obs, frames.action, frames.episode[:, 0], frames.step[:, 0])
-    return segments, places[-1]
+    return Segments(frames.obs, frames.action, frames.episode[:, 0], frames.step[:, 0])
+
+
+def newest_episode(replay: Replay) -> Array:
+    """Number of the episode that the last frame belongs to."""
+    return replay.frames.episode[_slots(replay, size(replay) - 1)]
+
+
+def age_of(replay: Replay, episode: Array) -> Array:
+    """Age of the first frame of this episode or, if it is no longer there, of a later one."""
+    age = jnp.arange(replay.frames.episode.shape[0])
+    numbers = jnp.where(age < size(replay), replay.frames.episode[_slots(replay, age)], jnp.iinfo(jnp.int32).max)
+    return jnp.searchsorted(numbers, episode)
 
 
 def load(replay: Replay, episodes: Iterable[Episode]) -> Replay:

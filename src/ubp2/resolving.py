@@ -9,6 +9,10 @@ from ubp2.errors import UserError
 
 __all__ = ["labels_that_fit", "resolve"]
 
+EPISODES = {"recent": 100, "local": 5}  # preferences.candidate_episodes where it is left open; 100 as in B-Pref
+# Strategies that ask where members differ.
+SEVERAL = ("disagreement", "information-gain", "thompson", "kcenter-disagreement")
+
 
 def labels_that_fit(preferences: PreferenceConfig, steps: int, episode_decisions: int) -> int:
     """Labels that the schedule can ask within `steps` decisions: sessions stand at ends of episodes, one at most."""
@@ -35,6 +39,8 @@ def resolve(config: Config, episode_decisions: int) -> Config:
         preferences = dataclasses.replace(
             preferences, budget=labels_that_fit(preferences, steps * 2 // 3, episode_decisions)
         )
+    if preferences.candidate_episodes is None and preferences.candidates_from in EPISODES:
+        preferences = dataclasses.replace(preferences, candidate_episodes=EPISODES[preferences.candidates_from])
     config = dataclasses.replace(config, training=training, preferences=preferences)
     _check(config, episode_decisions)
     return config
@@ -143,6 +149,7 @@ def _check(config: Config, episode_decisions: int) -> None:
             f"preferences.crop must lie between 1 and preferences.segment_length ({prefs.segment_length}), "
             f"got {prefs.crop}"
         )
+    _check_candidates(config, episode_decisions)
     fit = labels_that_fit(prefs, config.steps, episode_decisions)
     if fit == 0:
         raise UserError(
@@ -153,4 +160,32 @@ def _check(config: Config, episode_decisions: int) -> None:
         raise UserError(
             f"the label budget is {prefs.budget}, and without a label there is nothing to learn; "
             f"set --preferences.budget to between 1 and {fit}"
+        )
+
+
+def _check_candidates(config: Config, episode_decisions: int) -> None:
+    """Refuse a strategy or a source of candidates that cannot mean what it says."""
+    prefs = config.preferences
+    source, episodes = prefs.candidates_from, prefs.candidate_episodes
+    if prefs.strategy in SEVERAL and config.model.reward_members < 2:
+        raise UserError(
+            f"preferences.strategy {prefs.strategy} asks where reward members differ, and there is only one; "
+            f"raise --model.reward-members"
+        )
+    if source == "replay" and episodes is not None:
+        raise UserError(
+            f"preferences.candidate_episodes is {episodes} but candidates come from the whole replay; "
+            f"set --preferences.candidates-from to recent or local, or leave it out"
+        )
+    if source != "replay" and prefs.recent:
+        raise UserError(
+            f"preferences.recent mixes new segments into pairs from the whole replay, and preferences.candidates_from "
+            f"is {source}; leave one of them out"
+        )
+    if episodes is not None and episodes < 1:
+        raise UserError(f"preferences.candidate_episodes must be at least 1, got {episodes}")
+    if source == "local" and episodes == 1 and 2 * prefs.segment_length > episode_decisions:
+        raise UserError(
+            f"two segments of {prefs.segment_length} decisions do not fit side by side into one episode of "
+            f"{episode_decisions}; raise --preferences.candidate-episodes or lower --preferences.segment-length"
         )

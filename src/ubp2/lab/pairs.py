@@ -36,7 +36,7 @@ def observed(episodes: Sequence[Episode]) -> Normalizer:
 def draw(
     replay: Replay, episodes: Sequence[Episode], count: int, length: int, teacher: Teacher, key: Array
 ) -> Preferences:
-    """Pairs of segments drawn as the strategy `uniform` draws them, with the teacher's answers."""
+    """Pairs of segments drawn uniformly over the episodes, with the teacher's answers."""
     k_segments, k_teacher = jax.random.split(key)
     segments, _ = replay_.sample_segments(replay, k_segments, 2 * count, length)
     left, right = (jax.tree.map(lambda x, side=side: x[side::2], segments) for side in (0, 1))

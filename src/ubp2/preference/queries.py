@@ -1,25 +1,60 @@
-"""Which pairs to ask about. A strategy ranks candidate pairs from the members' returns of their two segments.
+"""Which pairs to ask about: the query strategies, one function each (docs/queries.md).
 
-strategy(key, returns [E, N, 2]) -> score [N], flip [N] bool: the K best scores are asked, with the two segments
-exchanged where `flip` says so.
+strategy(key, candidates, count) -> index [K], flip [K], score [K]: the pairs to ask, with the two segments exchanged
+where `flip` says so, and what the strategy thinks of each. Most rank the pairs one by one: they are a function
+score(key, returns [E, N, 2]) -> score [N], flip [N], of which `ranked` makes a strategy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.scipy.special import entr
 
-from ubp2.errors import unknown_name
+from ubp2 import config_io
+from ubp2.errors import UserError, unknown_name
 from ubp2.preference.bradley_terry import probability
 
-__all__ = ["STRATEGIES", "disagreement", "make_strategy", "optimistic", "promising", "select", "uniform"]
+__all__ = ["STRATEGIES", "Candidates", "Chosen", "Score", "Strategy", "make_strategy", "ranked", "register"]
 
 PROMISING = 0.2  # share of the segments that counts as the best
+BLOCK = 256  # candidates whose distances to all labelled pairs are held at once
 
-Strategy = Callable[[Array, Array], tuple[Array, Array]]
+
+class Candidates(NamedTuple):
+    """The pairs of a session. What a strategy does not read is not computed: jit drops it."""
+
+    returns: Array  # [E, N, 2] what each reward member gives the two segments
+    features: Array  # [N, F] where the pair lies: the normalised observations of both segments, less their mean
+    labelled: Array  # [P, F] the same of the pairs that were answered so far
+    mask: Array  # [P] bool, which of those rows are filled
+
+
+class Chosen(NamedTuple):
+    """The pairs to ask."""
+
+    index: Array  # [K] among the candidates
+    flip: Array  # [K] bool, the second segment is asked first
+    score: Array  # [K]
+
+
+Score = Callable[[Array, Array], tuple[Array, Array]]
+Strategy = Callable[[Array, Candidates, int], Chosen]
+
+
+def ranked(score: Score) -> Strategy:
+    """The strategy that asks the pairs with the best scores, best first."""
+
+    def strategy(key: Array, candidates: Candidates, count: int) -> Chosen:
+        scores, flip = score(key, candidates.returns)
+        best, index = jax.lax.top_k(scores, count)
+        return Chosen(index, flip[index], best)
+
+    return strategy
 
 
 def optimistic(key: Array, returns: Array) -> tuple[Array, Array]:
@@ -33,13 +68,6 @@ def optimistic(key: Array, returns: Array) -> tuple[Array, Array]:
     std = jnp.std(first, axis=0)  # the same for both orders
     forward, backward = jnp.mean(first, axis=0) + std, jnp.mean(1.0 - first, axis=0) + std
     return jnp.maximum(forward, backward), backward > forward
-
-
-def disagreement(key: Array, returns: Array) -> tuple[Array, Array]:
-    """The pairs about which members differ most: standard deviation of P(first preferred)."""
-    del key
-    score = jnp.std(probability(returns[..., 0], returns[..., 1]), axis=0)
-    return score, jnp.zeros(score.shape, bool)
 
 
 def promising(key: Array, returns: Array) -> tuple[Array, Array]:
@@ -57,15 +85,118 @@ def promising(key: Array, returns: Array) -> tuple[Array, Array]:
 
 def uniform(key: Array, returns: Array) -> tuple[Array, Array]:
     """Every candidate pair is as good as any other."""
-    score = jax.random.uniform(key, returns.shape[1:2])
+    return _as_it_is(jax.random.uniform(key, returns.shape[1:2]))
+
+
+def disagreement(key: Array, returns: Array) -> tuple[Array, Array]:
+    """The pairs about which members differ most: standard deviation of P(first preferred) (B-Pref, Lee et al. 2021)."""
+    del key
+    return _as_it_is(jnp.std(probability(returns[..., 0], returns[..., 1]), axis=0))
+
+
+def entropy(key: Array, returns: Array) -> tuple[Array, Array]:
+    """The pairs nearest to a tie for each member: mean entropy of its answer, in nats (B-Pref, Lee et al. 2021)."""
+    del key
+    return _as_it_is(jnp.mean(_entropy(probability(returns[..., 0], returns[..., 1])), axis=0))
+
+
+def information_gain(key: Array, returns: Array) -> tuple[Array, Array]:
+    """What the answer tells about which member is right: their mutual information, in nats (BALD, Houlsby et al. 2011).
+
+    Entropy of the mean less mean entropy: high where members are sure of different answers, zero where all are unsure.
+    """
+    del key
+    first = probability(returns[..., 0], returns[..., 1])  # [E, N]
+    return _as_it_is(_entropy(jnp.mean(first, axis=0)) - jnp.mean(_entropy(first), axis=0))
+
+
+def _entropy(p: Array) -> Array:
+    return entr(p) + entr(1.0 - p)
+
+
+def _as_it_is(score: Array) -> tuple[Array, Array]:
     return score, jnp.zeros(score.shape, bool)
 
 
+def thompson(key: Array, candidates: Candidates, count: int) -> Chosen:
+    """Duelling posterior sampling (Novoseller et al. 2020): each question is a contest of two members' favourites.
+
+    Every question has two members i, j drawn at random and a share of the candidates of its own, so that no pair comes
+    twice. It asks for the pair, in the order, with the highest u_i(first) + u_j(second). Units and levels of members
+    are arbitrary: u is the return less the member's mean over its standard deviation. The score is that sum.
+    """
+    members, pairs, _ = candidates.returns.shape
+    share = pairs // count
+    k_first, k_other = jax.random.split(key)
+    first = jax.random.randint(k_first, (count,), 0, members)
+    other = (first + 1 + jax.random.randint(k_other, (count,), 0, max(members - 1, 1))) % members
+    level, spread = (f(candidates.returns, axis=(1, 2), keepdims=True) for f in (jnp.mean, jnp.std))
+    units = (candidates.returns - level) / jnp.maximum(spread, 1e-6)
+    shares = units[:, : share * count].reshape(members, count, share, 2)
+    question = jnp.arange(count)
+    mine, theirs = shares[first, question], shares[other, question]  # [K, share, 2]
+    hopes = (mine + theirs[..., ::-1]).reshape(count, 2 * share)  # each pair in both orders
+    best = jnp.argmax(hopes, axis=1)
+    return Chosen(question * share + best // 2, best % 2 == 1, jnp.max(hopes, axis=1))
+
+
+def kcenter(key: Array, candidates: Candidates, count: int) -> Chosen:
+    """Pairs unlike those labelled and unlike each other: greedy k-center, farthest first (B-Pref, Lee et al. 2021).
+
+    The centres are all labelled pairs, before the first label the mean of the candidates, and each pair once it is
+    chosen. The score is the distance to the nearest centre when the pair was chosen.
+    """
+    del key
+    features = candidates.features
+
+    def choose(nearest: Array, _: None) -> tuple[Array, tuple[Array, Array]]:
+        farthest = jnp.argmax(nearest)
+        distance = jnp.sum((features - features[farthest][None]) ** 2, axis=1)
+        return jnp.minimum(nearest, distance).at[farthest].set(-1.0), (farthest, nearest[farthest])
+
+    nearest = _nearest(features, candidates.labelled, candidates.mask)
+    _, (index, squared) = jax.lax.scan(choose, nearest, length=count)
+    return Chosen(index, jnp.zeros(count, bool), jnp.sqrt(squared))
+
+
+def _nearest(features: Array, labelled: Array, mask: Array) -> Array:
+    """Squared distance [N] of each row to the nearest of the labelled ones, or to zero where there is none.
+
+    |a - b|^2 = |a|^2 + |b|^2 - 2ab, a block of rows at a time: no array has candidates, labels and features.
+    """
+    own, other = (jnp.sum(x**2, axis=1) for x in (features, labelled))
+
+    def beyond(row: Array) -> Array:  # less the row's own square; full precision, for the terms nearly cancel
+        product = jnp.dot(labelled, row, precision=jax.lax.Precision.HIGHEST)
+        return jnp.min(jnp.where(mask, other - 2.0 * product, jnp.inf))
+
+    squared = own + jax.lax.map(beyond, features, batch_size=BLOCK)
+    return jnp.where(jnp.any(mask), jnp.maximum(squared, 0.0), own)
+
+
+def kcenter_among(score: Score) -> Strategy:
+    """`kcenter` among the better half of the candidates by another score (B-Pref's hybrids)."""
+
+    def strategy(key: Array, candidates: Candidates, count: int) -> Chosen:
+        scores, _ = score(key, candidates.returns)
+        _, kept = jax.lax.top_k(scores, max(scores.shape[0] // 2, count))
+        chosen = kcenter(key, candidates._replace(features=candidates.features[kept]), count)
+        return chosen._replace(index=kept[chosen.index])
+
+    return strategy
+
+
 STRATEGIES: dict[str, Strategy] = {
-    "optimistic": optimistic,
-    "promising": promising,
-    "disagreement": disagreement,
-    "uniform": uniform,
+    "optimistic": ranked(optimistic),
+    "promising": ranked(promising),
+    "uniform": ranked(uniform),
+    "disagreement": ranked(disagreement),
+    "entropy": ranked(entropy),
+    "information-gain": ranked(information_gain),
+    "thompson": thompson,
+    "kcenter": kcenter,
+    "kcenter-disagreement": kcenter_among(disagreement),
+    "kcenter-entropy": kcenter_among(entropy),
 }
 
 
@@ -76,8 +207,10 @@ def make_strategy(name: str) -> Strategy:
     return STRATEGIES[name]
 
 
-def select(strategy: Strategy, key: Array, returns: Array, count: int) -> tuple[Array, Array, Array]:
-    """The `count` best candidates: pair index [K], flip [K], score [K], best first."""
-    score, flip = strategy(key, returns)
-    best, index = jax.lax.top_k(score, count)
-    return index, flip[index], best
+def register(name: str, strategy: Strategy) -> None:
+    """Add a strategy of your own: `preferences.strategy` may then name it in this process, also when a run is read."""
+    added = config_io.FURTHER.setdefault("preferences.strategy", [])
+    if name in STRATEGIES and name not in added:
+        raise UserError(f"'{name}' is a query strategy of ubp2 itself; give yours another name")
+    STRATEGIES[name] = strategy
+    added.append(name)

@@ -238,7 +238,7 @@ def _ask(crew: Crew, programs: Programs, state: State, ended: list[int]) -> None
     config, counters, device, t = crew.config, state.counters, state.device, state.counters.decision
     due = _planning(crew, counters) & (t // config.preferences.every > counters.sessions)
     due = [] if config.ceiling else [i for i in ended if due[i]]
-    selections = {i: programs.select(device.agent, device.memory.replay, np.int32(i), np.int32(t)) for i in due}
+    selections = {i: programs.select(device.agent, device.memory, np.int32(i), np.int32(t)) for i in due}
     selections = {i: chosen for i, chosen in jax.device_get(selections).items() if chosen.places > 0}
     # Without a place no episode was long enough so far: the session stays due.
     answers = crew.each(lambda i: _converse(crew, counters, i, selections[i]), selections)

@@ -20,7 +20,8 @@ from ubp2 import replay as replay_
 from ubp2.agents.base import Action, Agent
 from ubp2.configs import Config, given
 from ubp2.envs.base import EnvSpec
-from ubp2.preference import buffer, queries
+from ubp2.preference import buffer, candidates
+from ubp2.preference.queries import Candidates, Strategy, make_strategy
 from ubp2.replay import Replay
 from ubp2.training import ceiling
 from ubp2.training.ceiling import TrueRewards
@@ -55,7 +56,7 @@ class Selection(NamedTuple):
     left: Segments  # [K, ...]
     right: Segments
     score: Array  # [K]
-    places: Array  # [] segments that the replay holds; 0 means that none of the above is real
+    places: Array  # [] segments that they were drawn from; 0 means that none of the above is real
 
 
 class Programs(NamedTuple):
@@ -67,7 +68,7 @@ class Programs(NamedTuple):
     react: Program
     pick: Program  # where [S], Acted, Acted -> Acted
     update: Program  # state, memory, step, repetition -> state, metrics
-    select: Program  # state, replay, seed, step -> Selection
+    select: Program  # state, memory, seed, step -> Selection
     judge: Program  # state, seed, rows [K] -> predicted returns [2, K] of the left and the right segments
     remember: Program  # preferences, seed, rows [K] -> preferences
     eval_plan: Program  # `plan` and `react` with the environments of the evaluation
@@ -148,35 +149,21 @@ def _update(config: Config, agent: Agent, root: Array, state: Any, memory: Memor
     return agent.update(state, batch, supervision, k_update)
 
 
-def _select(config: Config, agent: Agent, root: Array, state: Any, replay: Replay, step: Array) -> Selection:
-    """Algorithm 2: draw candidate pairs from the whole replay, score them, keep the best K."""
+def _select(
+    config: Config, agent: Agent, strategy: Strategy, root: Array, state: Any, memory: Memory, step: Array
+) -> Selection:
+    """Algorithm 2: draw candidate pairs, let the members judge them, keep the K that the strategy chooses."""
     preferences = config.preferences
     k_segments, k_strategy = jax.random.split(_fold(root, jnp.int32(STREAMS["select"]), step))
-    pairs = max(preferences.candidates, preferences.per_session)
-    segments, places = replay_.sample_segments(replay, k_segments, 2 * pairs, preferences.segment_length)
-    if preferences.recent:
-        segments = _with_recent(config, replay, segments, jax.random.fold_in(k_segments, 1))
+    segments, places = candidates.draw(preferences, memory.replay, k_segments)
     returns = agent.segment_returns(state, segments)  # [E, 2N]
-    returns = returns.reshape(returns.shape[0], pairs, 2)
-    strategy = queries.make_strategy(preferences.strategy)
-    index, flip, score = queries.select(strategy, k_strategy, returns, preferences.per_session)
+    returns = returns.reshape(returns.shape[0], -1, 2)
+    seen = Candidates(returns, *candidates.describe(segments, memory.preferences))
+    index, flip, score = strategy(k_strategy, seen, preferences.per_session)
     first, second = 2 * index + flip, 2 * index + 1 - flip
     return Selection(
         jax.tree.map(lambda x: x[first], segments), jax.tree.map(lambda x: x[second], segments), score, places
     )
-
-
-def _with_recent(config: Config, replay: Replay, segments: Segments, key: Array) -> Segments:
-    """Candidates [2N] in which the first segment of a share of the pairs is one since the last session."""
-    preferences, pairs = config.preferences, segments.start.shape[0] // 2
-    newest, places = replay_.sample_segments(replay, key, pairs, preferences.segment_length, preferences.every)
-    chosen = (jnp.arange(pairs) < round(preferences.recent * pairs)) & (places > 0)
-
-    def exchange(old: Array, new: Array) -> Array:
-        first = jnp.where(chosen.reshape(-1, *[1] * (new.ndim - 1)), new, old[::2])
-        return jnp.stack([first, old[1::2]], axis=1).reshape(old.shape)
-
-    return jax.tree.map(exchange, segments, newest)
 
 
 def _judge(agent: Agent, state: Any, rows: Preferences) -> Array:
@@ -188,14 +175,14 @@ def _judge(agent: Agent, state: Any, rows: Preferences) -> Array:
 
 def make_programs(config: Config, agent: Agent, spec: EnvSpec, seeds: Sequence[int]) -> Programs:
     """The functions above for these seeds and one resolved config; nothing is compiled yet."""
-    count = len(seeds)
+    count, strategy = len(seeds), make_strategy(config.preferences.strategy)
     roots = jnp.stack([jax.random.key(np.uint32(seed & 0xFFFFFFFF)) for seed in seeds])
 
     def acting(act: Callable[..., Action]) -> Program:
         return Program(lift(partial(_act, agent, act), count, (0, 0, 0, 0, 0, None, None, None)), bound=(roots,))
 
-    def select(roots: Array, state: Any, replay: Replay, seed: Array, step: Array) -> Selection:
-        return _select(config, agent, *at((roots, state, replay), seed, count), step)
+    def select(roots: Array, state: Any, memory: Memory, seed: Array, step: Array) -> Selection:
+        return _select(config, agent, strategy, *at((roots, state, memory), seed, count), step)
 
     def remember(preferences: Preferences, seed: Array, rows: Preferences) -> Preferences:
         counts = jnp.where(jnp.arange(count) == seed, rows.count, 0)  # of the other seeds' rows none is written

@@ -48,7 +48,7 @@ def prepare(programs: Programs, agent: Agent, config: Config, spec: EnvSpec, see
     programs.plan.prepare(*acting(1))
     if not config.ceiling:
         rows = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), empty_rows(config, spec))
-        programs.select.prepare(state, memory.replay, number, number)
+        programs.select.prepare(state, memory, number, number)
         programs.judge.prepare(state, number, rows)
         programs.remember.prepare(memory.preferences, number, rows)
         programs.react.prepare(*acting(1))

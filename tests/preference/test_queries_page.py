@@ -1,0 +1,56 @@
+"""docs/queries.md names every strategy and source, its commands are accepted, and its example trains."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import pytest
+
+import ubp2
+from tests.training.helpers import table, tiny
+from ubp2.cli import _parse_train
+from ubp2.config_io import load_yaml
+from ubp2.configs import Config, PreferenceConfig
+from ubp2.preference.queries import STRATEGIES
+from ubp2.resolving import resolve
+
+FILE = Path(__file__).parents[2] / "docs" / "queries.md"
+pytestmark = pytest.mark.skipif(not FILE.exists(), reason="a source distribution has no docs")
+PAGE = FILE.read_text(encoding="utf-8") if FILE.exists() else ""
+COMMANDS = re.findall(r"^ubp2 (.+)$", PAGE, re.MULTILINE)
+
+
+def test_the_tables_have_every_strategy_and_every_source_once() -> None:
+    sources = get_args(get_type_hints(PreferenceConfig)["candidates_from"])
+    assert re.findall(r"^\| `([a-z-]+)`", PAGE, re.MULTILINE) == [*STRATEGIES, *sources]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_are_accepted(command: str) -> None:
+    word, *arguments = shlex.split(command)
+    parsed = _parse_train(arguments)
+    assert word == "train" and parsed is not None
+    resolve(parsed.config, 100)
+
+
+def test_the_example_trains_and_its_run_loads(registry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def preset(name: str, env: str) -> Config:
+        return dataclasses.replace(tiny(steps=120, evaluation={"every": 0}), env=env)
+
+    monkeypatch.setattr(ubp2, "preset", preset)
+    (example,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    namespace: dict = {}
+    exec(compile(example, FILE.name, "exec"), namespace)
+    result = namespace["result"]
+    assert result.finished and result.labels == 12
+    asked = table(result.folder / "labels.sqlite", "SELECT strategy, score FROM queries WHERE session = 2 ORDER BY id")
+    assert {name for name, _ in asked} == {"boldest"}
+    assert [score for _, score in asked] == sorted((score for _, score in asked), reverse=True)
+    assert load_yaml(result.folder / "config.yaml").preferences.strategy == "boldest"
+    ubp2.load(result.folder)
