@@ -35,7 +35,7 @@ DEMOS = {
     "toy": Demo("demo", ("--preset", "demo"), "make demo-metaworld"),
     "metaworld": Demo(
         "demo-metaworld",
-        ("--env", "metaworld/door-close", "--preset", "cpu", "--steps", "10000", "--preferences.budget", "400"),
+        ("--env", "metaworld/door-close", "--preset", "cpu", "--steps", "15000", "--preferences.budget", "400"),
         ".venv/bin/ubp2 train --env metaworld/window-close --preset cpu",
     ),
 }

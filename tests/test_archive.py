@@ -71,6 +71,15 @@ def test_rewards_are_the_slice_asked_for(archive: EpisodeArchive):
             archive.rewards(index, start, length)
 
 
+def test_returns_are_those_of_the_newest_episodes(archive: EpisodeArchive):
+    assert archive.returns(3).tolist() == []
+    for index in range(5):
+        archive.append(episode(index))
+    expected = [episode(index).true_reward.sum() for index in range(5)]
+    np.testing.assert_allclose(archive.returns(3), expected[-3:], rtol=1e-15)
+    np.testing.assert_allclose(archive.returns(10), expected, rtol=1e-15)
+
+
 def test_truncate_drops_what_will_be_made_again(archive: EpisodeArchive):
     for index in range(4):
         archive.append(episode(index))

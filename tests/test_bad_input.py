@@ -79,6 +79,7 @@ ALONE = {"--env metaworld/dor-close", "--env gym/CartPole-v1", "--steps 900"}
         ("--preset ppaer", "unknown preset 'ppaer'. Did you mean paper?"),
         ("--preset paper --env metaworld/reach", "use --preset cpu"),
         ("--steps 3000 --preferences.recent 2", "preferences.recent is a share and must lie in [0, 1], got 2.0"),
+        ("--steps 3000 --teacher noisy --teacher.beta -1", "teacher.beta must be above 0, got -1.0"),
         ("--steps 3000 --preferences.crop 11", "must lie between 1 and preferences.segment_length (10), got 11"),
         ("--steps 3000 --preferences.segment-length 51", "lower --preferences.segment-length"),
         ("--steps 900", "raise --steps or lower --training.warmup"),

@@ -16,7 +16,7 @@ import pytest
 
 import ubp2
 from ubp2.cli import main
-from ubp2.configs import Config
+from ubp2.configs import Config, TeacherConfig
 from ubp2.population import create
 from ubp2.presets import preset
 from ubp2.resolving import resolve
@@ -164,6 +164,9 @@ def test_mistakes_are_one_sentence_and_exit_with_2(line: str, capfd: pytest.Capt
         ("train --planner.horizont 3", "Unrecognized options: --planner.horizont, 3"),
         ("train --planner.optimizer cme", "invalid choice 'cme' for argument '--planner.optimizer'"),
         ("train --steps many", "Error parsing --steps"),
+        ("train --teacher nosy", "invalid choice 'nosy' for argument '--teacher.name'"),
+        ("train --teacher", "Missing value for argument '--teacher.name"),
+        ("train --teacher.mistake often", "Error parsing --teacher.mistake"),
     ],
 )
 def test_wrong_flags_are_explained(line: str, part: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -184,6 +187,27 @@ def test_train_composes_preset_file_and_flags(api: Api, tmp_path: Path) -> None:
     assert (config.env, config.preferences.per_session) == ("metaworld/hammer", 50)
     assert (config.steps, config.planner.samples, config.seed) == (600_000, 100, 4)
     assert (config.optimism.value, config.optimism.reward) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("", TeacherConfig()),
+        ("--teacher noisy --teacher.mistake 0.1", TeacherConfig("noisy", mistake=0.1)),
+        ("--teacher.mistake 0.1 --teacher=noisy", TeacherConfig("noisy", mistake=0.1)),
+        ("--teacher.name skip --teacher.beta inf", TeacherConfig("skip", beta=float("inf"))),
+        ("--teacher equal --teacher.compat bpref-code", TeacherConfig("equal", compat="bpref-code")),
+    ],
+)
+def test_a_teacher_by_its_name(api: Api, flags: str, expected: TeacherConfig) -> None:
+    assert main(["train", *flags.split()]) == 0
+    assert api.calls[0][1].teacher == expected
+
+
+def test_a_teacher_over_one_of_a_file(api: Api, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("teacher: {name: skip, mistake: 0.1}\n")
+    assert main(["train", "--config", str(tmp_path / "mine.yaml"), "--teacher", "noisy"]) == 0
+    assert api.calls[0][1].teacher == TeacherConfig("noisy", mistake=0.1)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from ubp2 import configs
 from ubp2.config_io import check_resumable, differences, from_dict, load_yaml, save_yaml, to_dict
-from ubp2.configs import Config, PreferenceConfig
+from ubp2.configs import Config, PreferenceConfig, TeacherConfig
 from ubp2.errors import UserError
 from ubp2.presets import PAPER_TASKS, PRESETS, preset
 from ubp2.resolving import labels_that_fit, resolve
@@ -134,8 +134,20 @@ def test_yaml_lies_over_the_base_and_reads_numbers_as_people_write_them(tmp_path
     assert (config.planner.horizon, config.planner.samples) == (5, base.planner.samples)
     assert config.training.learning_rate == 3e-4 and isinstance(config.training.entropy, float)
     assert config.evaluation.controllers == ("policy",)
+    file.write_text("teacher: {name: noisy, mistake: 0.1}")
+    assert load_yaml(file, base).teacher == TeacherConfig("noisy", mistake=0.1)
+    file.write_text("teacher: noisy")
+    assert load_yaml(file, base) == dataclasses.replace(base, teacher=TeacherConfig("noisy"))
     file.write_text("")
     assert load_yaml(file, base) == base
+
+
+def test_runs_of_the_first_version_can_be_read() -> None:
+    """They had preferences.teacher."""
+    config = from_dict({"preferences": {"teacher": "oracle", "budget": 7}})
+    assert (config.teacher, config.preferences.budget) == (TeacherConfig("oracle"), 7)
+    with pytest.raises(UserError, match=r"teacher\.name must be one of oracle, .*got 'orcle'\. Did you mean oracle"):
+        from_dict({"preferences": {"teacher": "orcle"}})
 
 
 WRONG: list[tuple[Any, str]] = [
@@ -155,6 +167,19 @@ WRONG: list[tuple[Any, str]] = [
     (
         {"evaluation": {"controllers": ["polcy"]}},
         "evaluation.controllers[0] must be one of policy, planner, got 'polcy'. Did you mean policy?",
+    ),
+    ({"teacher": 3}, "teacher must be a table of settings, got 3 (int)"),
+    (
+        {"teacher": "nosy"},
+        "teacher.name must be one of oracle, noisy, myopic, mistake, skip, equal, got 'nosy'. Did you mean noisy?",
+    ),
+    (
+        {"teacher": {"eps": 0.1}},
+        "unknown setting 'teacher.eps'. Known in teacher: name, beta, gamma, mistake, skip, equal, compat",
+    ),
+    (
+        {"teacher": {"compat": "bpref"}},
+        "teacher.compat must be one of none, bpref-code, got 'bpref'. Did you mean bpref-code?",
     ),
     ([1, 2], "the configuration must be a table of settings, got [1, 2] (list)"),
 ]
@@ -206,6 +231,11 @@ def test_every_field_is_documented() -> None:
         ("model", "reward_members", 0, "model.reward_members must be at least 1, got 0"),
         ("training", "learning_rate", -1.0, "training.learning_rate must be above 0, got -1.0"),
         ("training", "discount", 1.5, "training.discount must lie in (0, 1], got 1.5"),
+        ("teacher", "beta", -1.0, "teacher.beta must be above 0, got -1.0; for a teacher without noise (B-Pref's -1)"),
+        ("teacher", "gamma", 0.0, "teacher.gamma must lie in (0, 1], got 0.0; set --teacher.gamma 1"),
+        ("teacher", "mistake", 1.5, "teacher.mistake is a share and must lie in [0, 1], got 1.5; B-Pref has"),
+        ("teacher", "skip", -0.1, "teacher.skip is a share and must lie in [0, 1], got -0.1"),
+        ("teacher", "equal", float("nan"), "teacher.equal is a share and must lie in [0, 1], got nan"),
         ("optimism", "lambda_reward", -0.1, "optimism.lambda_reward must not be negative, got -0.1"),
     ],
 )

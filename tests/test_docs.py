@@ -1,4 +1,7 @@
-"""Every command and snippet of the README runs, made small: the same words, then flags that shrink the run."""
+"""Every command and snippet of the README runs, made small: the same words, then flags that shrink the run.
+
+So does the teacher that docs/teachers.md adds; its commands are parsed.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ubp2
@@ -15,7 +19,9 @@ from ubp2.config_io import load_yaml
 from ubp2.configs import Config
 from ubp2.presets import preset as real_preset
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+TEACHERS = (ROOT / "docs" / "teachers.md").read_text(encoding="utf-8")
 SMALL = shlex.split(
     "--steps 400 --training.warmup 100 --training.warmup-updates 2 --training.batch-size 8 --model.width 16 "
     "--model.depth 1 --planner.samples 8 --planner.elites 4 --planner.policy-samples 2 --planner.iterations 1 "
@@ -24,9 +30,9 @@ SMALL = shlex.split(
 )
 
 
-def blocks(language: str) -> list[str]:
-    """The fenced blocks of the README in one language ('' for none)."""
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+def blocks(language: str, page: str = README) -> list[str]:
+    """The fenced blocks of a page in one language ('' for none)."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 
 
 def commands() -> list[str]:
@@ -67,9 +73,9 @@ def without_steps(words: list[str]) -> list[str]:
     return words[:at] + words[at + 2 :]
 
 
-@pytest.mark.parametrize("snippet", blocks("python"))
-def test_snippet_runs(snippet: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def execute(snippet: str, run: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
+    """What a snippet leaves behind, its presets made as small as `run`."""
+    monkeypatch.chdir(folder)
     small = load_yaml(run / "config.yaml")
 
     def preset(name: str, env: str) -> Config:
@@ -78,5 +84,29 @@ def test_snippet_runs(snippet: str, run: Path, tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(ubp2, "preset", preset)
     namespace: dict = {}
-    exec(compile(snippet, "README.md", "exec"), namespace)
+    exec(compile(snippet, "a page", "exec"), namespace)
+    return namespace
+
+
+@pytest.mark.parametrize("snippet", blocks("python"))
+def test_snippet_runs(snippet: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    namespace = execute(snippet, run, tmp_path, monkeypatch)
     assert namespace["result"].finished and namespace["action"].shape == (1,)
+
+
+def test_the_teacher_of_the_page_teaches(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (snippet,) = blocks("python", TEACHERS)
+    namespace = execute(snippet, run, tmp_path, monkeypatch)
+    assert namespace["result"].finished and namespace["result"].labels == 2
+    rewards = np.random.default_rng(0).normal(size=(2, 1000, 5))
+    labels, weights = namespace["impressed"](1, *rewards)
+    assert 0.85 < weights.mean() < 0.95 and 0.45 < labels.mean() < 0.55
+
+
+def test_commands_with_teachers_are_understood() -> None:
+    found = dict.fromkeys(re.findall(r"`ubp2 (train [^`]*--teacher [^`]*)`", TEACHERS))
+    configs = [cli._parse_train(shlex.split(line)[1:]) for line in found]
+    names = [parsed.config.teacher.name for parsed in configs if parsed]
+    assert names == ["oracle", "noisy", "myopic", "mistake", "skip", "equal", "noisy"]
+    parsed = cli._parse_train(["--teacher.compat", "bpref-code"])
+    assert parsed and parsed.config.teacher.compat == "bpref-code"

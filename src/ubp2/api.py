@@ -24,7 +24,7 @@ from ubp2.configs import Config, given
 from ubp2.envs.base import VectorEnv
 from ubp2.errors import UserError
 from ubp2.preference.store import LabelStore
-from ubp2.preference.teachers import make_teacher
+from ubp2.preference.teachers import Teacher
 from ubp2.progress import Progress
 from ubp2.resolving import resolve
 from ubp2.runs import Metrics, Run, read_metrics
@@ -102,6 +102,7 @@ def train(
     *,
     seeds: Literal[1] = 1,
     env: MakeEnv | None = None,
+    teacher: Teacher | None = None,
     out: Path | str | None = None,
     progress: bool = True,
 ) -> RunResult: ...
@@ -109,7 +110,13 @@ def train(
 
 @overload
 def train(
-    config: Config, *, seeds: int, env: MakeEnv | None = None, out: Path | str | None = None, progress: bool = True
+    config: Config,
+    *,
+    seeds: int,
+    env: MakeEnv | None = None,
+    teacher: Teacher | None = None,
+    out: Path | str | None = None,
+    progress: bool = True,
 ) -> RunResult | PopulationResult: ...
 
 
@@ -118,47 +125,73 @@ def train(
     *,
     seeds: int = 1,
     env: MakeEnv | None = None,
+    teacher: Teacher | None = None,
     out: Path | str | None = None,
     progress: bool = True,
 ) -> RunResult | PopulationResult:
     """Train an agent in a new run folder, or with `seeds` > 1 that many, one program for all of them.
 
     seeds: how many, from `config.seed` on; several get a folder s<seed> each inside `out`. env: a function that returns
-    a Gymnasium environment, for environments without an id; `config.env` is then only a name. out: the folder; None
-    makes one under runs/.
+    a Gymnasium environment, for environments without an id; `config.env` is then only a name. teacher: a function that
+    answers in place of `config.teacher` (`ubp2.preference.teachers.Teacher`); several seeds may call it side by side.
+    out: the folder; None makes one under runs/.
     """
     if seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}")
+    if teacher is not None and not callable(teacher):
+        raise UserError(
+            f"teacher must be a function (key_seed, left_rewards, right_rewards) -> (labels, weights), "
+            f"got {teacher!r}; a scripted one is chosen by its name in config.teacher"
+        )
     waited = _waiting()
     with contextlib.ExitStack() as stack:
         envs = stack.enter_context(environment(env or config.env, config, seeds))
         config = resolve(config, envs.spec.episode_decisions)
-        folder, custom = Path(out) if out else None, env is not None
+        folder = Path(out) if out else None
+        custom = [name for name, own in (("environment", env), ("teacher", teacher)) if own is not None]
         runs = population.create(stack, folder, config, seeds, _device(), custom=custom)
-        results = _run(stack, runs, env, envs, progress, waited)
+        results = _run(stack, runs, env, teacher, envs, progress, waited)
         return results[0] if seeds == 1 else PopulationResult(runs[0].folder.parent, results)
 
 
 def resume(
-    run: Path | str, *, config: Config | None = None, env: MakeEnv | None = None, progress: bool = True
+    run: Path | str,
+    *,
+    config: Config | None = None,
+    env: MakeEnv | None = None,
+    teacher: Teacher | None = None,
+    progress: bool = True,
 ) -> RunResult | PopulationResult:
     """Go on with a run, or all runs of a population, from the newest intact checkpoint.
 
     config: what the caller wants the run to be; it must be the saved one (of the first seed), except that `steps` may
-    grow.
+    grow. env, teacher: those that the run was given, if any.
     """
     folder, waited = Path(run), _waiting()
     with contextlib.ExitStack() as stack:
         for member in population.members(folder):
             require_environment(Run.open(member), env)
+            _require_teacher(Run.open(member), teacher)
         runs = population.open_members(stack, folder, _device())
         wanted = _extend(runs[0].config, config)
         envs = stack.enter_context(environment(env or wanted.env, wanted, len(runs)))
         if wanted != runs[0].config:
             for each in runs:
                 each.extend(dataclasses.replace(wanted, seed=each.config.seed))
-        results = _run(stack, runs, env, envs, progress, waited)
+        results = _run(stack, runs, env, teacher, envs, progress, waited)
         return PopulationResult(folder, results) if population.is_population(folder) else results[0]
+
+
+def _require_teacher(run: Run, teacher: Teacher | None) -> None:
+    """A run goes on with the teacher that it began with: answers of two would be one curve."""
+    began = run.info().get("custom_teacher", False)
+    if began and teacher is None:
+        raise UserError(
+            f"{run.folder} was answered by a teacher given from Python (teacher=...); pass the same one to "
+            f"ubp2.resume, the command line cannot build it"
+        )
+    if teacher is not None and not began:
+        raise UserError(f"{run.folder} was answered by the teacher of its configuration; leave out teacher=...")
 
 
 def _extend(saved: Config, wanted: Config | None) -> Config:
@@ -174,7 +207,13 @@ def _extend(saved: Config, wanted: Config | None) -> Config:
 
 
 def _run(
-    stack: contextlib.ExitStack, runs: list[Run], env: MakeEnv | None, envs: VectorEnv, progress: bool, waited: Waited
+    stack: contextlib.ExitStack,
+    runs: list[Run],
+    env: MakeEnv | None,
+    teacher: Teacher | None,
+    envs: VectorEnv,
+    progress: bool,
+    waited: Waited,
 ) -> list[RunResult]:
     config = runs[0].config
 
@@ -193,7 +232,7 @@ def _run(
         members=[member(run) for run in runs],
         envs=envs,
         eval_envs=eval_envs,
-        teacher=make_teacher(config.preferences.teacher),
+        teacher=teacher,
         progress=stack.enter_context(Progress(config.steps, quiet=not progress)),
         stopping=stack.enter_context(_signals()),
         waited=waited,

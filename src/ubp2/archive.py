@@ -111,6 +111,14 @@ class EpisodeArchive:
             raise IndexError(f"episode {index} has {row[0]} decisions, asked for [{start}, {start + length})")
         return np.frombuffer(row[1], "<f8").astype(np.float64)
 
+    def returns(self, last: int) -> np.ndarray:
+        """Return the true returns of the newest `last` episodes, or of all if there are fewer, oldest first."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                "SELECT true_reward FROM episodes ORDER BY number DESC LIMIT ?", (int(last),)
+            ).fetchall()
+        return np.array([np.frombuffer(reward, "<f8").sum() for (reward,) in reversed(rows)], np.float64)
+
     def truncate(self, count: int) -> None:
         """Drop the episodes with index >= `count`: a resumed run makes them again."""
         with self._database.write() as connection:

@@ -5,6 +5,7 @@ the environments where they are needed.
 
 `ubp2 train` is parsed twice. The first look finds --preset, --env, --config and --resume, which decide the base
 configuration; the second lays the flags over it, so that --help shows the values of the preset that was asked for.
+`--teacher NAME` is short for `--teacher.name NAME`.
 """
 
 from __future__ import annotations
@@ -110,6 +111,7 @@ def _run(arguments: list[str]) -> commands.Outcome:
 
 def _parse_train(arguments: list[str]) -> commands.Train | None:
     """Find the base configuration, lay the flags over it, and check that a resumed run keeps its own."""
+    arguments = _spelled_out(arguments)
     resume = _peek(arguments, "--resume")
     if resume is None:
         return _parse("train", arguments, commands.Train(config=_base_config(arguments)))
@@ -132,6 +134,11 @@ def _base_config(arguments: list[str]) -> Config:
         env = DEFAULT_ENV if file is None else load_yaml(Path(file), Config(env=DEFAULT_ENV)).env
     base = preset(DEFAULT_PRESET if name is None else name, env)
     return base if file is None else load_yaml(Path(file), base)
+
+
+def _spelled_out(arguments: list[str]) -> list[str]:
+    """The arguments with --teacher NAME and --teacher=NAME as the flag that tyro knows."""
+    return [re.sub(r"^--teacher(?=$|=)", "--teacher.name", argument) for argument in arguments]
 
 
 def _peek(arguments: list[str], flag: str) -> str | None:

@@ -46,7 +46,7 @@ def to_dict(config: Config) -> dict[str, Any]:
 
 def from_dict(data: Mapping[str, Any], base: Config | None = None) -> Config:
     """Return `base` (the defaults, if None) with the fields named in `data` replaced; refuse unknown keys and types."""
-    return _overlay(Config() if base is None else base, data, "")
+    return _overlay(Config() if base is None else base, _as_of_today(data), "")
 
 
 def save_yaml(config: Config, path: Path) -> None:
@@ -115,6 +115,15 @@ def _leaves(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield prefix + field.name, value
 
 
+def _as_of_today(data: Any) -> Any:
+    """Data with `preferences.teacher` of version 0.1.0 where it is now, so that earlier runs can be read."""
+    before = data.get("preferences") if isinstance(data, Mapping) else None
+    if not isinstance(before, Mapping) or "teacher" not in before:
+        return data
+    preferences = {key: value for key, value in before.items() if key != "teacher"}
+    return {"teacher": before["teacher"], **data, "preferences": preferences}
+
+
 @functools.cache
 def _hints(section: type) -> dict[str, Any]:
     return typing.get_type_hints(section)
@@ -122,9 +131,11 @@ def _hints(section: type) -> dict[str, Any]:
 
 def _overlay(section: Any, data: Any, prefix: str) -> Any:
     """Return the dataclass `section` with `data` laid over it; `prefix` is its dotted name with a final dot."""
+    hints = _hints(type(section))
+    if isinstance(data, str) and "name" in hints:  # teacher: noisy
+        data = {"name": data}
     if not isinstance(data, Mapping):
         raise _mismatch(prefix.rstrip(".") or "the configuration", "a table of settings", data)
-    hints = _hints(type(section))
     replaced = {}
     for key, value in data.items():
         name = f"{prefix}{key}"

@@ -18,6 +18,7 @@ __all__ = [
     "OptimismConfig",
     "PlannerConfig",
     "PreferenceConfig",
+    "TeacherConfig",
     "TrainingConfig",
     "given",
 ]
@@ -128,8 +129,6 @@ class OptimismConfig:
 class PreferenceConfig:
     """When, what and how many comparisons are asked, and how the reward is fitted to the answers."""
 
-    teacher: Literal["oracle"] = "oracle"
-    """Who answers: oracle = the segment with the larger true return is preferred."""
     strategy: Literal[
         "optimistic",
         "promising",
@@ -150,7 +149,7 @@ class PreferenceConfig:
     every: int = 2500
     """Decisions between sessions, F_pref; a session waits for the end of the episode."""
     budget: int | None = None
-    """Labels in all, N_pref; None: what the schedule fits into the first two thirds of the run."""
+    """Labels in all, N_pref, skipped pairs not counted; None: what fits into the first two thirds of the run."""
     candidates: int = 2000
     """Pairs that the strategy chooses from in a session (at least per_session)."""
     candidates_from: Literal["replay", "recent", "local"] = "replay"
@@ -173,6 +172,26 @@ class PreferenceConfig:
     """Each reward member learns from its own half of the labels."""
     crop: int | None = None
     """Shortest stretch of a labelled segment that a minibatch may use in its place (None: always all of it)."""
+
+
+@dataclass(frozen=True)
+class TeacherConfig:
+    """Who answers: a scripted teacher of B-Pref, by name, with any trait changed or added; --teacher noisy."""
+
+    name: Literal["oracle", "noisy", "myopic", "mistake", "skip", "equal"] = "oracle"
+    """The traits to begin with, in brackets below (oracle has none); --teacher NAME is short for this flag."""
+    beta: float | None = None
+    """Prefer left with probability sigmoid(beta (R_left - R_right)); inf: the larger return, always (noisy: 1)."""
+    gamma: float | None = None
+    """Remember the reward of k decisions before the last by gamma^k; 1: all alike (myopic: 0.9)."""
+    mistake: float | None = None
+    """Share of the answers that are turned round (mistake: 0.1)."""
+    skip: float | None = None
+    """Skip a pair if neither return is above this share of what the agent got of late in a segment (skip: 0.1)."""
+    equal: float | None = None
+    """Call a pair equal if its returns differ by less than this share of what it got (equal: 0.1)."""
+    compat: Literal["none", "bpref-code"] = "none"
+    """none: as B-Pref's paper; bpref-code: as its code, which squares skip and equal after the first session."""
 
 
 @dataclass(frozen=True)
@@ -260,6 +279,7 @@ class Config:
     planner: PlannerConfig = field(default_factory=PlannerConfig)
     optimism: OptimismConfig = field(default_factory=OptimismConfig)
     preferences: PreferenceConfig = field(default_factory=PreferenceConfig)
+    teacher: TeacherConfig = field(default_factory=TeacherConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -48,7 +48,13 @@ def run_folders(folders: Sequence[Path]) -> list[Path]:
 
 
 def create(
-    stack: ExitStack, folder: Path | None, config: Config, seeds: int, device: str = "unknown", *, custom: bool = False
+    stack: ExitStack,
+    folder: Path | None,
+    config: Config,
+    seeds: int,
+    device: str = "unknown",
+    *,
+    custom: Collection[str] = (),
 ) -> list[Run]:
     """Make the run folders of `seeds` seeds from `config.seed` on; `stack` holds their locks.
 

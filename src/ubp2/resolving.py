@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ubp2.configs import Config, PreferenceConfig, given
+from ubp2.configs import Config, PreferenceConfig, TeacherConfig, given
 from ubp2.errors import UserError
 
 __all__ = ["labels_that_fit", "resolve"]
@@ -82,6 +82,25 @@ def _check_numbers(config: Config) -> None:
             raise UserError(f"{name} is a share and must lie in [0, 1], got {share}")
     if not 0 < given(training.discount) <= 1:
         raise UserError(f"training.discount must lie in (0, 1], got {training.discount}")
+    _check_teacher(config.teacher)
+
+
+def _check_teacher(teacher: TeacherConfig) -> None:
+    """Refuse traits that no teacher has; what is left open (None) is what the name says."""
+    beta, gamma = teacher.beta, teacher.gamma
+    if beta is not None and not beta > 0:
+        raise UserError(
+            f"teacher.beta must be above 0, got {beta}; for a teacher without noise (B-Pref's -1) leave it out, "
+            f"or set --teacher.beta inf"
+        )
+    if gamma is not None and not 0 < gamma <= 1:
+        raise UserError(f"teacher.gamma must lie in (0, 1], got {gamma}; set --teacher.gamma 1 for a full memory")
+    for name in ("mistake", "skip", "equal"):
+        share = getattr(teacher, name)
+        if share is not None and not 0 <= share <= 1:
+            raise UserError(
+                f"teacher.{name} is a share and must lie in [0, 1], got {share}; B-Pref has --teacher.{name} 0.1"
+            )
 
 
 def _check(config: Config, episode_decisions: int) -> None:

@@ -18,7 +18,7 @@ import shlex
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -49,11 +49,10 @@ class Run:
         self._lock = lock
 
     @classmethod
-    def create(cls, folder: Path | None, config: Config, device: str = "unknown", *, custom: bool = False) -> Run:
-        """Make the folder of a new run (None: a fresh one under runs/) and lock it.
-
-        custom: the environment was given from Python, and `config.env` is only its name.
-        """
+    def create(
+        cls, folder: Path | None, config: Config, device: str = "unknown", *, custom: Collection[str] = ()
+    ) -> Run:
+        """Make and lock the folder of a new run (None: one under runs/); custom: what Python gave, not the config."""
         from ubp2.config_io import save_yaml
 
         folder = default_folder(config) if folder is None else Path(folder)
@@ -68,7 +67,8 @@ class Run:
             try:
                 for name in ("checkpoints", "videos"):
                     (folder / name).mkdir(exist_ok=True)
-                write_json(folder / "info.json", {**_provenance(device), "custom_environment": custom, "resumed": []})
+                given = {f"custom_{what}": what in custom for what in ("environment", "teacher")}
+                write_json(folder / "info.json", {**_provenance(device), **given, "resumed": []})
                 # Last and whole: it is what makes a folder a run, and half of it would read as a run with defaults.
                 save_yaml(config, folder / "config.yaml.tmp")
                 _settle(folder / "config.yaml.tmp", folder / "config.yaml")

@@ -22,8 +22,9 @@ from ubp2.agents.learning import update
 from ubp2.archive import EpisodeArchive
 from ubp2.cli import main
 from ubp2.configs import Config
-from ubp2.lab import measures, pairs, settings, subject
+from ubp2.lab import measures, pairs, reward, settings, subject
 from ubp2.lab.fit import Judgement, Probe, Recorded, fit, judge
+from ubp2.lab.options import Reward
 from ubp2.models import world_model
 from ubp2.models.networks import MLP
 from ubp2.models.world_model import WorldModel
@@ -173,6 +174,26 @@ def test_labels_are_those_of_the_drawn_segments(recorded: Recorded, labels: Any)
     obs = np.concatenate([episode(i).obs for i in range(8)]).astype(np.float64)
     np.testing.assert_allclose(recorded.stats.mean, obs.mean(axis=0), atol=1e-6)
     np.testing.assert_allclose(recorded.stats.square / recorded.stats.count, obs.var(axis=0), rtol=1e-5)
+
+
+def test_the_teacher_of_a_setting_answers() -> None:
+    """One who is always wrong, and one who expects more than any segment has."""
+    what = Reward("reward", (Path("run"),), labels=(12,), repeats=1)
+    episodes = [episode(i)._replace(true_reward=episode(i).true_reward + 9.0) for i in range(8)]
+    found = {}
+    for name, traits in {"right": {}, "wrong": {"mistake": 1.0}, "strict": {"skip": 1.0}}.items():
+        settings_ = {"teacher": traits, "preferences": {"segment_length": SEGMENT}}
+        own = settings.configs({name: settings_}, preset("cpu", "toy/reach"), LENGTH)
+        work = subject.Subject(episodes, episodes, {}, own)
+        held = Recorded(pairs.fill(episodes), pairs.observed(episodes))
+        found[name] = reward._Workbench(what, work, held, held.replay)._labels(own[name])
+    np.testing.assert_array_equal(found["wrong"].label, 1 - np.asarray(found["right"].label))
+    weight = np.asarray(found["strict"].weight)
+    expected = np.mean([one.true_reward.sum() for one in episodes]) * SEGMENT / LENGTH
+    obs = (np.asarray(side, np.float64).sum(axis=2) for side in (found["strict"].left_obs, found["strict"].right_obs))
+    best = np.max([side @ [1.0, -2.0, 0.5] + 9.0 * SEGMENT for side in obs], axis=0)
+    np.testing.assert_array_equal(weight, best > expected)
+    assert 0 < weight.sum() < weight.size
 
 
 # The fit.

@@ -20,7 +20,7 @@ from ubp2.lab.fit import Judgement, Probe, Recorded, fit_and_judge
 from ubp2.lab.options import Reward
 from ubp2.lab.report import Results, Trial
 from ubp2.lab.subject import Subject
-from ubp2.preference.teachers import make_teacher, oracle
+from ubp2.preference.teachers import Situation, make_teacher, oracle
 from ubp2.replay import Replay
 from ubp2.types import Episode, Preferences
 
@@ -75,8 +75,11 @@ class _Workbench:
 
     def _labels(self, config: Config) -> Preferences:
         """Labelled pairs of every repeat [R, P, ...]; fewer labels are the first of more."""
-        length, teacher = config.preferences.segment_length, make_teacher(config.preferences.teacher)
-        of, most = (self.recorded.replay, self.subject.training), max(self.what.labels)
+        length, episodes = config.preferences.segment_length, self.subject.training
+        recent_return = float(np.mean([episode.true_reward.sum() for episode in episodes]))
+        situation = Situation(0, recent_return, max(len(episode.action) for episode in episodes))
+        teacher = make_teacher(config.teacher, situation)
+        of, most = (self.recorded.replay, episodes), max(self.what.labels)
         keys = jax.random.split(self.key("labels"), self.what.repeats)
         own = [pairs.draw(*of, most, length, teacher, key) for key in keys]
         return jax.tree.map(lambda *rows: jnp.stack(rows), *own)

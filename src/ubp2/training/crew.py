@@ -42,7 +42,7 @@ class Crew:
     members: list[Member]
     envs: VectorEnv  # one environment a member
     eval_envs: Callable[[], VectorEnv]  # `evaluation.workers` a member, made at the first call
-    teacher: Teacher
+    teacher: Teacher | None  # one of the user's own; None: the scripted one of the config
     progress: Progress
     stopping: Callable[[], bool]  # a signal asked for the end
     waited: Callable[[], float]  # seconds since the user began to wait

@@ -96,11 +96,13 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
     if not finished:
         _require_finite(crew, state.device, counters.decision)
         save(crew, programs, state)
-    elif not config.ceiling and not counters.asked.all():
+    elif not config.ceiling and not counters.sessions.all():
         crew.progress.note(
             f"nothing was asked: no episode had {config.preferences.segment_length} decisions; "
             f"lower --preferences.segment-length"
         )
+    elif not config.ceiling and not counters.labels.all():
+        crew.progress.note("no label was given: the teacher skipped every question; lower --teacher.skip")
     return [
         Result(counters.decision, int(labels), finished, evaluation)
         for labels, evaluation in zip(counters.labels, evaluations, strict=True)
@@ -249,15 +251,12 @@ def _ask(crew: Crew, programs: Programs, state: State, ended: list[int]) -> None
         counters.sessions[i] += 1
         counters.cursor[i] = answered[-1].id if answered else counters.cursor[i]
         counters.labels[i] += outcome.labels
-        crew.members[i].metrics.write(
-            "labels",
-            t,
-            {
-                "labels/used": int(counters.labels[i]),
-                "labels/accuracy_before": outcome.accuracy_before,
-                "labels/score": float(np.mean(selections[i].score)),
-            },
-        )
+        if config.teacher.compat == "none":  # a skipped question costs no label
+            counters.asked[i] -= sum(each.weight == 0 for each in answered)
+        values = {"labels/used": float(counters.labels[i]), "labels/score": float(np.mean(selections[i].score))}
+        if outcome.accuracy_before is not None:
+            values["labels/accuracy_before"] = outcome.accuracy_before
+        crew.members[i].metrics.write("labels", t, values)
 
 
 def _converse(crew: Crew, counters: Counters, i: int, selection: Selection) -> list[Answered]:
@@ -265,7 +264,8 @@ def _converse(crew: Crew, counters: Counters, i: int, selection: Selection) -> l
     member, t, number = crew.members[i], counters.decision, int(counters.sessions[i])
     config, most = member.run.config, given(crew.config.preferences.budget) - int(counters.asked[i])
     counters.asked[i] += session.ask(config, selection, member.store, (t, number), most)
-    session.answer(config, crew.teacher, member.archive, member.store, t, number)
+    length = crew.envs.spec.episode_decisions
+    session.answer(config, crew.teacher, member.archive, member.store, (t, number), length)
     return member.store.answers(after=int(counters.cursor[i]), up_to_decision=t)
 
 

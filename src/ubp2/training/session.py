@@ -12,12 +12,14 @@ from ubp2.archive import EpisodeArchive
 from ubp2.configs import Config
 from ubp2.envs.base import EnvSpec
 from ubp2.preference.store import Answered, LabelStore
-from ubp2.preference.teachers import Teacher
+from ubp2.preference.teachers import Situation, Teacher, checked, make_teacher
 from ubp2.training.programs import Programs, Selection
 from ubp2.training.startup import empty_rows
 from ubp2.types import Preferences, Query, Segments
 
 __all__ = ["Outcome", "answer", "ask", "batches", "collect"]
+
+RECENT = 10  # episodes whose mean return a scripted teacher goes by (B-Pref)
 
 
 class Outcome(NamedTuple):
@@ -25,7 +27,7 @@ class Outcome(NamedTuple):
 
     preferences: Preferences
     labels: int  # answers taken that carry weight
-    accuracy_before: float  # share of the new labels that the reward ensemble had right; NaN without labels
+    accuracy_before: float | None  # share of the new labels that the reward ensemble had right; None without labels
 
 
 def ask(config: Config, selection: Selection, store: LabelStore, at: tuple[int, int], most: int) -> int:
@@ -51,13 +53,19 @@ def _queries(selection: Selection, count: int) -> list[Query]:
 
 
 def answer(
-    config: Config, teacher: Teacher, archive: EpisodeArchive, store: LabelStore, decision: int, session: int
+    config: Config,
+    teacher: Teacher | None,
+    archive: EpisodeArchive,
+    store: LabelStore,
+    at: tuple[int, int],
+    episode_length: int,
 ) -> None:
-    """Let a scripted teacher answer the questions of a session. It alone reads the true reward, from the archive.
+    """Let the teacher answer the questions of a session, at = (decision, session); None: that of the config.
 
-    It sees the whole session even if a kill came between two answers, so that a teacher who draws noise draws the
-    same; an answer that is there already is left as it is.
+    It alone reads the true reward, from the archive. It sees the whole session even if a kill came between two answers,
+    so that a teacher who draws noise draws the same; an answer that is there already is left as it is.
     """
+    decision, session = at
     asked = store.session(session)
     if not asked:
         return
@@ -65,14 +73,18 @@ def answer(
     left = np.stack([archive.rewards(p.query.left_episode, p.query.left_start, length) for p in asked])
     right = np.stack([archive.rewards(p.query.right_episode, p.query.right_start, length) for p in asked])
     seed = int(np.random.SeedSequence([config.seed, 7, decision]).generate_state(1)[0])
-    labels, weights = teacher(seed, left, right)
+    annotator = "custom" if teacher else config.teacher.name
+    if teacher is None:
+        recent_return = float(np.mean(archive.returns(RECENT)))
+        teacher = make_teacher(config.teacher, Situation(session, recent_return, episode_length))
+    labels, weights = checked(teacher(seed, left, right), len(asked))
     for question, label, weight in zip(asked, labels, weights, strict=True):
-        store.answer(question.id, float(label), float(weight), annotator=config.preferences.teacher)
+        store.answer(question.id, float(label), float(weight), annotator=annotator)
 
 
 def batches(config: Config, spec: EnvSpec, answers: Sequence[Answered]) -> Iterator[Preferences]:
-    """Answers as rows of one fixed shape, that of a session, the last ones padded."""
-    size = config.preferences.per_session
+    """Answers as rows of one fixed shape, that of a session, the last ones padded; skipped pairs are left out."""
+    size, answers = config.preferences.per_session, [answered for answered in answers if answered.weight > 0]
     for first in range(0, len(answers), size):
         rows, some = empty_rows(config, spec), answers[first : first + size]
         for i, answered in enumerate(some):
@@ -93,4 +105,4 @@ def collect(
         given = np.asarray(rows.weight) > 0  # padding has none
         right, weighted = right + float(foreseen[given].sum()), weighted + int(given.sum())
         preferences = programs.remember(preferences, index, rows)
-    return Outcome(preferences, weighted, right / weighted if weighted else float("nan"))
+    return Outcome(preferences, weighted, right / weighted if weighted else None)

@@ -39,7 +39,7 @@ class Counters:
     decision: int
     episode: np.ndarray  # index of the episode in progress
     sessions: np.ndarray
-    asked: np.ndarray  # questions put into the label store
+    asked: np.ndarray  # questions that count against the budget
     labels: np.ndarray  # answers with weight that the agent has learned from
     cursor: np.ndarray  # last answer taken from the label store
     last_row: np.ndarray  # decision of the last training row
