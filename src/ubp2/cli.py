@@ -74,22 +74,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     with _results(reserve="--json" in arguments) as results:
         try:
             outcome = _run(arguments)
+            text = json.dumps(_jsonable(outcome.data)) if results else outcome.text
+            if text:
+                print(text, file=results or sys.stdout, flush=True)
+            return outcome.code
         except UserError as error:
             return _fail(str(error), results, EXIT_USER_ERROR)
         except KeyboardInterrupt:
             return _fail("interrupted", results, EXIT_INTERRUPTED)
         except BrokenPipeError:  # the reader of our output, such as head, has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            os.dup2(os.open(os.devnull, os.O_WRONLY), (results or sys.stdout).fileno())
             return 0
         except OSError as error:
             if error.errno not in _DISK_ERRORS:
                 raise
             return _fail(f"cannot write: {error}", results, EXIT_USER_ERROR)
-        if results:
-            print(json.dumps(_jsonable(outcome.data)), file=results)
-        elif outcome.text:
-            print(outcome.text)
-        return outcome.code
 
 
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
