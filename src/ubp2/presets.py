@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ubp2.configs import (
     CheckpointConfig,
@@ -54,6 +54,11 @@ PAPER_TASKS: Mapping[str, PaperTask] = MappingProxyType(
 )
 
 
+def _networks(width: int, members: int, **reward: Any) -> ModelConfig:
+    """Networks of one width, ensembles of one size, and what differs from the defaults about the reward."""
+    return ModelConfig(width=width, dynamics_members=members, reward_members=members, value_members=members, **reward)
+
+
 def _paper(env: str) -> Config:
     """The paper's experiment on one of its ten tasks.
 
@@ -73,16 +78,7 @@ def _paper(env: str) -> Config:
     return Config(
         env=env,
         steps=1_000_000,
-        model=ModelConfig(
-            width=512,
-            depth=2,
-            dynamics_members=5,
-            reward_members=5,
-            value_members=5,
-            reward_head="tanh",
-            reward_units="raw",
-            reward_log_std=(-4.0, 1.0),
-        ),
+        model=_networks(512, 5, reward_head="tanh", reward_units="raw", reward_log_std=(-4.0, 1.0)),
         optimism=OptimismConfig(lambda_dynamics=1.0),
         planner=PlannerConfig(
             optimizer="cem", horizon=task.horizon, samples=512, elites=64, policy_samples=24, iterations=6
@@ -102,28 +98,17 @@ def _paper(env: str) -> Config:
     )
 
 
-def _networks(width: int, members: int) -> ModelConfig:
-    """Sizes, and a reward of the state alone: planners exploit one of actions (docs/reward-learning.md)."""
-    return ModelConfig(
-        width=width,
-        dynamics_members=members,
-        reward_members=members,
-        value_members=members,
-        reward_inputs="state",
-    )
-
-
 def _best(env: str) -> Config:
     """What learns fastest in our hands, on any environment, at sizes for a GPU.
 
-    Labels come early and often, within the paper's budget where the environment is one of its tasks, and pairs are
-    drawn at random.
+    Labels come early and often, within the paper's budget where the environment is one of its tasks. The reward reads
+    the state alone, because planners exploit one of actions (docs/reward-learning.md).
     """
     task = PAPER_TASKS.get(env)
     return Config(
         env=env,
         steps=100_000,
-        model=_networks(256, 5),
+        model=_networks(256, 5, reward_inputs="state"),
         planner=PlannerConfig(horizon=7, samples=256, elites=32, policy_samples=24, iterations=4),
         preferences=PreferenceConfig(per_session=20, every=500, budget=None if task is None else task.budget),
         training=TrainingConfig(batch_size=256),
@@ -136,7 +121,7 @@ def _cpu(env: str) -> Config:
     return Config(
         env=env,
         steps=20_000,
-        model=_networks(96, 3),
+        model=_networks(96, 3, reward_inputs="state"),
         planner=PlannerConfig(horizon=3, samples=128, elites=16, policy_samples=8, iterations=3),
         preferences=PreferenceConfig(per_session=20, every=500, candidates=1000),
         training=TrainingConfig(batch_size=128),
@@ -154,15 +139,7 @@ def _demo(env: str) -> Config:
     return Config(
         env=env,
         steps=5000,
-        model=ModelConfig(
-            width=64,
-            dynamics_members=3,
-            reward_members=3,
-            value_members=3,
-            reward_head="tanh",
-            reward_units="raw",
-            reward_likelihood="marginal",
-        ),
+        model=_networks(64, 3, reward_head="tanh", reward_units="raw", reward_likelihood="marginal"),
         optimism=OptimismConfig(lambda_dynamics=1.0),
         planner=PlannerConfig(horizon=3, samples=64, elites=8, policy_samples=8, iterations=2),
         preferences=PreferenceConfig(per_session=20, every=250, budget=300, candidates=1000, batch_size=32),

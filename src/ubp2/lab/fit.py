@@ -97,13 +97,11 @@ def judge(config: Config, recorded: Recorded, labels: Preferences, probe: Probe,
     def ask(obs: Array, action: Array) -> tuple[Array, Array]:
         return world_model.reward(config.model, model, world_model.encode(model, stats, obs), action)
 
-    def count(rewards: Array) -> Array:
-        return world_model.in_units(units, rewards)
-
     units = None
     if config.model.reward_units == "replay":  # a run follows them, here they are known
         own, _ = ask(recorded.replay.frames.obs, recorded.replay.frames.action)
         units = jnp.stack([jnp.mean(own, axis=1), jnp.std(own, axis=1)], axis=1)
+    count = partial(world_model.in_units, units)
     (mean, log_std), (off_mean, off_log_std) = ask(probe.obs, probe.action), ask(probe.off_obs, probe.off_action)
     counted, off_counted = count(mean), count(off_mean)
     elsewise = count(ask(probe.obs, probe.off_action)[0])
