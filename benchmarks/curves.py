@@ -4,14 +4,15 @@
     python benchmarks/curves.py NAME --seeds 0 1 2 3 4 5 6 7 --together -- --env metaworld/door-close --preset best
     python benchmarks/curves.py --table NAME [NAME ...] [--at 10000 20000]
     python benchmarks/curves.py --versus door-close:20000 window-close:25000 [--methods ubp2 mbp]
+    python benchmarks/curves.py --versus door-close:20000 --methods metaworld/ubp2 horizon-3/ubp2
     python benchmarks/curves.py --stability NAME [NAME ...]
 
 The first runs `ubp2 train` once a seed, side by side; the second all seeds in one program, as on a GPU. Both write
 benchmarks/results/NAME.csv (a row for each seed and evaluation) and NAME.json (command, versions, machine). Run folders
 go to runs/NAME/; what exists is resumed, so the same command continues what was cut off. The third prints the
 interquartile mean over seeds of what is in such files, with a bootstrap interval of 95 %; with --at, as one table. The
-fourth sets TASK-METHOD.csv of two methods side by side, and gives the mean of their difference over tasks. The fifth
-says whether what was solved stayed solved.
+fourth sets TASK-METHOD.csv of two methods side by side, and gives the mean of their difference over tasks; as the fifth
+shows, a method may name its folder. The sixth says whether what was solved stayed solved.
 """
 
 from __future__ import annotations
@@ -120,7 +121,8 @@ def versus(results: Path, tasks: Sequence[str], methods: Sequence[str]) -> str:
     groups: list[np.ndarray] = []
     for name in tasks:
         task, _, at = name.partition(":")
-        own = [_successes(read(results / f"{task}-{method}.csv"), "planner", int(at)) for method in methods]
+        paths = [(results / method).with_name(f"{task}-{Path(method).name}.csv") for method in methods]
+        own = [_successes(read(path), "planner", int(at)) for path in paths]
         if not all(scores.size for scores in own):
             sys.exit(f"{task}: not every one of {', '.join(methods)} was evaluated at {at} decisions")
         groups += own

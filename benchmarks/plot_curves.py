@@ -1,7 +1,7 @@
 """Draw evaluation curves from raw scores, one panel a file or a task.
 
     python benchmarks/plot_curves.py OUT.png TITLE=results/NAME.csv ...
-    python benchmarks/plot_curves.py OUT.png --versus results/horizon-3 --methods ubp2 mbp TITLE=TASK ...
+    python benchmarks/plot_curves.py OUT.png --versus results/metaworld --methods ubp2 mbp TITLE=TASK ...
 
 Success at any step over decisions: every seed as a thin line, the mean over the seeds of an evaluation as a thick one.
 The first form draws policy and planner of each file, the second the planner of TASK-METHOD.csv for each method.
@@ -21,6 +21,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")  # colour-blind safe
 COLUMNS = 4
@@ -54,6 +55,7 @@ def draw(axis: Axes, title: str, lines: Sequence[Line]) -> None:
     axis.set(xlabel="decisions", ylim=(-0.03, 1.03))
     axis.grid(alpha=0.25)
     axis.spines[["top", "right"]].set_visible(False)
+    axis.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 5, 10]))  # where evaluations usually are
     axis.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k" if x else "0")
 
 
