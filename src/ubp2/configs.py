@@ -18,6 +18,7 @@ __all__ = [
     "OptimismConfig",
     "PlannerConfig",
     "PreferenceConfig",
+    "SacConfig",
     "TeacherConfig",
     "TrainingConfig",
     "given",
@@ -233,6 +234,26 @@ class TrainingConfig:
 
 
 @dataclass(frozen=True)
+class SacConfig:
+    """Soft actor-critic, and PEBBLE on top of it; sizes and rates are those of `model` and `training`."""
+
+    alpha: float = 0.1
+    """Initial temperature."""
+    alpha_learning_rate: float = 1e-4
+    """Adam step size of the temperature."""
+    target_rate: float = 0.005
+    """Polyak rate of the target critics."""
+    target_every: int = 2
+    """Gradient steps between steps of the target critics."""
+    epochs: int = 10
+    """Most passes over all labels in the fit of a session; it ends at preferences.stop_accuracy."""
+    reset_updates: int = 100
+    """Gradient steps right after the first session, on critics as new."""
+    neighbours: int = 2048
+    """States of the replay among which the nearest is looked for before the first labels."""
+
+
+@dataclass(frozen=True)
 class EvaluationConfig:
     """Evaluation on environments of its own, with a fixed list of seeds and without any bonus."""
 
@@ -266,8 +287,8 @@ class Config:
 
     env: str = "toy/reach"
     """Environment id: toy/reach, metaworld/door-close, dmc/walker-walk, gym/Pendulum-v1."""
-    agent: Literal["ubp2"] = "ubp2"
-    """Learning algorithm."""
+    agent: Literal["ubp2", "sac", "pebble"] = "ubp2"
+    """Learning algorithm; sac learns from the true reward alone (--ceiling)."""
     steps: int = 10_000
     """Decisions in the run."""
     seed: int = 0
@@ -281,6 +302,7 @@ class Config:
     preferences: PreferenceConfig = field(default_factory=PreferenceConfig)
     teacher: TeacherConfig = field(default_factory=TeacherConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
+    sac: SacConfig = field(default_factory=SacConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
 

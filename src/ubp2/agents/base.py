@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from jax import Array
 
+from ubp2.replay import Replay
 from ubp2.types import Batch, Preferences, RewardTargets, Scores, Segments
 
 __all__ = ["Action", "Agent", "Metrics"]
@@ -37,3 +38,5 @@ class Agent(NamedTuple):
     update: Callable[[State, Batch, Preferences | RewardTargets, Array], tuple[State, Metrics]]
     segment_returns: Callable[[State, Segments], Array]  # [E, N]
     predict_reward: Callable[[State, Array, Array], Array]  # obs [N, D], action [N, A] -> [N]
+    fit: Callable[[State, Replay, Preferences, Array], tuple[State, Metrics]] | None = None  # after each session
+    others: int = 0  # further states of the replay that an update wants to see

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from ubp2.agents import gradients
 from ubp2.agents import reward as reward_
 from ubp2.agents.base import Metrics
 from ubp2.configs import Config, given
@@ -23,8 +24,6 @@ from ubp2.types import Batch, Preferences, RewardTargets
 from ubp2.uncertainty import disagreement, jensen_renyi, spread
 
 __all__ = ["LAMBDA_RANGE", "State", "coefficients", "descend", "make_optimizers", "uncertainties", "update"]
-
-T = TypeVar("T")
 
 LAMBDA_RANGE = (1e-4, 1e2)
 AUTOTUNE_STATES = 64  # Eq. 2 is a mean over states; a part of the batch is enough for three numbers
@@ -70,13 +69,6 @@ def _slower_encoder(scale: float, change: Any) -> Any:
     if change.encoder is None:
         return change
     return WorldModel(jax.tree.map(lambda c: scale * c, change.encoder), change.dynamics, change.reward, change.value)
-
-
-def _descend(
-    optimizer: optax.GradientTransformation, gradient: Any, state: optax.OptState, parameters: T
-) -> tuple[T, optax.OptState]:
-    change, state = optimizer.update(gradient, state)
-    return cast(T, optax.apply_updates(cast(Any, parameters), change)), state
 
 
 def coefficients(config: Config, log_lambda: Array) -> Array:
@@ -185,7 +177,7 @@ def descend(
     gradient = _clip(config, gradient)
     state_dim = gradient.dynamics.biases[-1].shape[-1]
     gradient = eqx.tree_at(lambda g: g.reward, gradient, reward_.blinkered(config, gradient.reward, state_dim))
-    model, optimizer = _descend(make_optimizers(config).model, gradient, optimizer, model)
+    model, optimizer = gradients.descend(make_optimizers(config).model, gradient, optimizer, model)
     return eqx.tree_at(lambda m: m.reward, model, reward_.anchored(config, model.reward, anchor)), optimizer
 
 
@@ -212,7 +204,7 @@ def _tune(config: Config, state: State, model: WorldModel, policy: MLP, z: Array
     gradient = jax.grad(lambda log_lambda: jnp.sum(jax.vmap(losses.autotune_loss)(log_lambda, current, target)))(
         state.log_lambda
     )
-    log_lambda, optimizer = _descend(
+    log_lambda, optimizer = gradients.descend(
         make_optimizers(config).log_lambda, gradient, state.lambda_optimizer, state.log_lambda
     )
     log_lambda = jnp.clip(log_lambda, *(math.log(bound) for bound in LAMBDA_RANGE))
@@ -248,7 +240,7 @@ def update(
         return _policy_loss(config, now, asked, imagined, batch.mask, k_policy, light(policy))
 
     (policy_loss, (scale, entropy)), gradient = jax.value_and_grad(loss_of_policy, has_aux=True)(state.policy)
-    policy, policy_optimizer = _descend(optimizers.policy, gradient, state.policy_optimizer, state.policy)
+    policy, policy_optimizer = gradients.descend(optimizers.policy, gradient, state.policy_optimizer, state.policy)
 
     log_lambda, lambda_optimizer, bonus = _tune(
         config, now, asked, light(policy), imagined[0, :AUTOTUNE_STATES], k_tune

@@ -18,14 +18,15 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from ubp2 import replay as replay_
 from ubp2.agents import sac
-from ubp2.agents.base import Agent, Metrics
+from ubp2.agents.base import Action, Agent, Metrics
+from ubp2.agents.gradients import descend
 from ubp2.agents.sac import Transitions
 from ubp2.configs import Config
 from ubp2.models import losses, normalizer, world_model
-from ubp2.models.networks import MLP, apply_members, ensemble
+from ubp2.models.networks import MLP, apply_members, apply_own, ensemble
 from ubp2.models.normalizer import Normalizer
-from ubp2.preference import bradley_terry
 from ubp2.replay import Replay
 from ubp2.types import Batch, Preferences, RewardTargets, Segments
 
@@ -40,16 +41,14 @@ class State(NamedTuple):
     sac: sac.State
     reward: MLP  # [E, ...]
     reward_optimizer: optax.OptState
-    spread: Array  # [3] count, mean and sum of squares of novelty so far
+    novelty: Array  # [3] count, mean and sum of squared deviations of the novelty of minibatches
     sessions: Array  # [] int32, fits so far
 
 
 class Parts(NamedTuple):
     """What the relatives of PEBBLE exchange."""
 
-    reward: Callable[[Config, State, Array], Array]  # rewards of the members [E, N] -> what SAC is paid [N]
-    before: Callable[..., State] | None = None  # something to learn before each update
-    pairs: Callable[..., Array] | None = None  # a loss for the fit in place of the cross-entropy of labelled pairs
+    pay: Callable[[State, Array], Array] = lambda state, rewards: jnp.mean(rewards, axis=0)  # [E, N] -> [N]
 
 
 def members_of(config: Config, obs_dim: int, action_dim: int, key: Array) -> MLP:
@@ -58,14 +57,164 @@ def members_of(config: Config, obs_dim: int, action_dim: int, key: Array) -> MLP
     return ensemble(config.model.reward_members, lambda k: MLP(sizes, key=k, output_scale=0.3), key)
 
 
-def rewards(config: Config, members: MLP, stats: Normalizer, obs: Array, action: Array) -> Array:
-    """Of every member: [..., D], [..., A] -> [E, ...]."""
-    z = normalizer.normalize(stats, obs)
+def init(config: Config, obs_dim: int, action_dim: int, key: Array) -> State:
+    """Fresh parameters of SAC and of the reward."""
+    k_sac, k_reward = jax.random.split(key)
+    reward = members_of(config, obs_dim, action_dim, k_reward)
+    return State(
+        sac=sac.init(config, obs_dim, action_dim, k_sac),
+        reward=reward,
+        reward_optimizer=_optimizer(config).init(cast(Any, reward)),
+        novelty=jnp.zeros(3),
+        sessions=jnp.zeros((), jnp.int32),
+    )
+
+
+def _optimizer(config: Config) -> optax.GradientTransformation:
+    return optax.adam(config.training.learning_rate)
+
+
+def rewards(config: Config, members: MLP, z: Array, action: Array) -> Array:
+    """Of every member: [..., Z], [..., A] -> [E, ...]."""
     return world_model.read_reward(config.model, apply_members(members, jnp.concatenate([z, action], -1)))[0]
 
 
 def novelty(states: Array, others: Array) -> Array:
-    """Distance of each state [N, Z] to its k-th nearest among others [M, Z], which may hold the state itself."""
+    """Distance of each state [N, Z] to its k-th nearest among others [M, Z]."""
     squares = jnp.sum(states**2, 1)[:, None] + jnp.sum(others**2, 1)[None] - 2.0 * states @ others.T
-    nearest = -jax.lax.top_k(-squares, NEIGHBOUR + 1)[0]
+    nearest = -jax.lax.top_k(-squares, NEIGHBOUR)[0]
     return jnp.sqrt(jnp.maximum(nearest[:, -1], 0.0))
+
+
+def _paid_for_novelty(state: State, moved: Transitions, others: Array) -> tuple[Array, Array]:
+    """Novelty [N] in units of its running standard deviation, and the statistics with this minibatch in them."""
+    found = novelty(moved.z, others)
+    count, mean, square = state.novelty
+    own_count, own_mean = jnp.sum(moved.mask), losses.masked_mean(found, moved.mask)
+    total, gap = count + own_count, own_mean - mean
+    square += jnp.sum(moved.mask * (found - own_mean) ** 2) + gap**2 * count * own_count / jnp.maximum(total, 1.0)
+    mean += gap * own_count / jnp.maximum(total, 1.0)
+    std = jnp.sqrt(square / jnp.maximum(total, 1.0))
+    return found / jnp.maximum(std, 1e-6), jnp.stack([total, mean, square])
+
+
+def update(
+    config: Config, parts: Parts, state: State, batch: Batch, supervision: Preferences | RewardTargets, key: Array
+) -> tuple[State, Metrics]:
+    """One step of SAC, paid by novelty before the first labels and by the present reward members after them."""
+    moved = sac.transitions(state.sac, batch)
+    learned = parts.pay(state, rewards(config, state.reward, moved.z, moved.action))
+    assert batch.others is not None
+    strange, seen = _paid_for_novelty(state, moved, normalizer.normalize(state.sac.stats, batch.others))
+    paid = jnp.where(state.sessions > 0, learned, strange)
+    following, metrics = sac.learn(config, state.sac, moved, jax.lax.stop_gradient(paid), key)
+    return state._replace(sac=following, novelty=seen), metrics | {"reward/paid": losses.masked_mean(paid, moved.mask)}
+
+
+def fit(
+    config: Config, parts: Parts, state: State, replay: Replay, preferences: Preferences, key: Array
+) -> tuple[State, Metrics]:
+    """The reward learns from all labels so far, some epochs or until it answers them; the first time critics reset."""
+    k_epochs, k_reset, k_updates = jax.random.split(key, 3)
+    size, capacity = min(config.preferences.batch_size, len(preferences.label)), len(preferences.label)
+    stats, stop = state.sac.stats, config.preferences.stop_accuracy
+
+    def loss(members: MLP, pairs: Preferences) -> tuple[Array, Array]:
+        """Of pairs [E, B, ...], own ones for each member: the sum over members of Eq. 4, and how many are right [E]."""
+        sides = ((pairs.left_obs, pairs.left_action), (pairs.right_obs, pairs.right_action))
+        left, right = (jnp.sum(own_rewards(config, members, stats, *side), axis=-1) for side in sides)  # [E, B]
+        error, accuracy = jax.vmap(losses.preference_loss)(left - right, pairs.label, pairs.weight)
+        return jnp.sum(error), accuracy * jnp.sum(pairs.weight, axis=1)
+
+    def epoch(carry: tuple[MLP, optax.OptState, Array, Array]):
+        members, optimizer, number, _ = carry
+        keys = jax.random.split(jax.random.fold_in(k_epochs, number), config.model.reward_members)
+        filled = jnp.arange(capacity) < preferences.count
+        order = jax.vmap(lambda k: jnp.argsort(jnp.where(filled, jax.random.uniform(k, (capacity,)), 2.0)))(keys)
+        order = jnp.pad(order, ((0, 0), (0, size)), constant_values=capacity)
+
+        def step(i: Array, carry: tuple[MLP, optax.OptState, Array]):
+            members, optimizer, right = carry
+            index = jax.lax.dynamic_slice_in_dim(order, i * size, size, axis=1)  # [E, B]
+            known = index < preferences.count
+            pairs = Preferences(
+                *(rows[jnp.minimum(index, capacity - 1)] for rows in preferences[:6]), preferences.count
+            )
+            pairs = pairs._replace(weight=pairs.weight * known)
+            (_, found), gradient = jax.value_and_grad(loss, has_aux=True)(members, pairs)
+            return *descend(_optimizer(config), gradient, optimizer, members), right + found
+
+        batches = (preferences.count + size - 1) // size
+        start = (members, optimizer, jnp.zeros(config.model.reward_members))
+        members, optimizer, right = jax.lax.fori_loop(0, batches, step, start)
+        weight = jnp.sum(jnp.where(filled, preferences.weight, 0.0))
+        return members, optimizer, number + 1, jnp.mean(right) / jnp.maximum(weight, 1.0)
+
+    def unfinished(carry: tuple[MLP, optax.OptState, Array, Array]) -> Array:
+        return (carry[2] < config.sac.epochs) & (carry[3] <= (1.0 if stop is None else stop))
+
+    start = (state.reward, state.reward_optimizer, jnp.zeros((), jnp.int32), jnp.zeros(()))
+    members, optimizer, epochs, accuracy = jax.lax.while_loop(unfinished, epoch, start)
+    first = state.sessions == 0
+    state = state._replace(reward=members, reward_optimizer=optimizer, sessions=state.sessions + 1)
+    metrics = {"fit/epochs": epochs.astype(jnp.float32), "fit/accuracy": accuracy}
+    state = jax.lax.cond(
+        first, partial(_begin, config, parts, replay, preferences, (k_reset, k_updates)), lambda s: s, state
+    )
+    return state, metrics
+
+
+def own_rewards(config: Config, members: MLP, stats: Normalizer, obs: Array, action: Array) -> Array:
+    """Each member judges what is its own: [E, ..., D], [E, ..., A] -> [E, ...]."""
+    x = jnp.concatenate([normalizer.normalize(stats, obs), action], -1)
+    return world_model.read_reward(config.model, apply_own(members, x))[0]
+
+
+def _begin(
+    config: Config, parts: Parts, replay: Replay, preferences: Preferences, keys: tuple[Array, Array], state: State
+) -> State:
+    """Critics as new, and some updates at once: what they knew was about novelty. Policy and temperature stay."""
+    state = state._replace(sac=sac.reset_critics(config, state.sac, keys[0]))
+
+    def step(state: State, key: Array) -> tuple[State, None]:
+        k_batch, k_update = jax.random.split(key)
+        batch = replay_.sample(replay, k_batch, config.training.batch_size, 1)
+        batch = batch._replace(others=batch.obs[0])  # nobody is paid for novelty any more
+        return update(config, parts, state, batch, preferences, k_update)[0], None
+
+    return jax.lax.scan(step, state, jax.random.split(keys[1], config.sac.reset_updates))[0]
+
+
+def segment_returns(config: Config, state: State, segments: Segments) -> Array:
+    """Summed reward of every member over each segment: [E, N]."""
+    return jnp.sum(
+        rewards(config, state.reward, normalizer.normalize(state.sac.stats, segments.obs), segments.action), -1
+    )
+
+
+def predict_reward(config: Config, state: State, obs: Array, action: Array) -> Array:
+    """Mean reward over members at observations [N, D] and actions [N, A]: [N]."""
+    return jnp.mean(rewards(config, state.reward, normalizer.normalize(state.sac.stats, obs), action), axis=0)
+
+
+def make_agent(config: Config, obs_dim: int, action_dim: int, parts: Parts | None = None) -> Agent:
+    """PEBBLE, or a relative with other parts."""
+    own = Parts() if parts is None else parts
+
+    def act(state: State, *arguments: Array) -> Action:
+        return sac.act(config, state.sac, *arguments)
+
+    return Agent(
+        init=partial(init, config, obs_dim, action_dim),
+        seen=lambda state: state.sac.stats,
+        observe=normalizer.observe,
+        with_seen=lambda state, stats: state._replace(sac=state.sac._replace(stats=stats)),
+        carry=lambda: jnp.zeros(()),
+        plan=act,
+        react=act,
+        update=partial(update, config, own),
+        segment_returns=partial(segment_returns, config),
+        predict_reward=partial(predict_reward, config),
+        fit=partial(fit, config, own),
+        others=config.sac.neighbours,
+    )

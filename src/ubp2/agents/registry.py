@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ubp2.agents import ubp2
+from ubp2.agents import pebble, sac, ubp2
 from ubp2.agents.base import Agent
 from ubp2.configs import Config
 from ubp2.errors import unknown_name
 
 __all__ = ["AGENTS", "make_agent"]
 
-AGENTS: dict[str, Callable[[Config, int, int], Agent]] = {"ubp2": ubp2.make_agent}
+AGENTS: dict[str, Callable[[Config, int, int], Agent]] = {
+    "ubp2": ubp2.make_agent,
+    "sac": sac.make_agent,
+    "pebble": pebble.make_agent,
+}
 
 
 def make_agent(config: Config, obs_dim: int, action_dim: int) -> Agent:

@@ -16,6 +16,7 @@ import optax
 from jax import Array
 
 from ubp2.agents.base import Action, Agent, Metrics
+from ubp2.agents.gradients import descend
 from ubp2.configs import Config, given
 from ubp2.models import losses, normalizer, world_model
 from ubp2.models.networks import MLP, compute_type, ensemble, weights_as
@@ -127,7 +128,7 @@ def learn(config: Config, state: State, moved: Transitions, reward: Array, key: 
         return critic_loss(light(critics), moved, target)
 
     error, gradient = jax.value_and_grad(loss_of_critics)(state.critics)
-    critics, critic_optimizer = _descend(_rate(config), gradient, state.critic_optimizer, state.critics)
+    critics, critic_optimizer = descend(_rate(config), gradient, state.critic_optimizer, state.critics)
     asked, alpha = light(critics), jnp.exp(state.log_alpha)
 
     def loss_of_policy(policy: MLP) -> tuple[Array, Array]:
@@ -136,12 +137,12 @@ def learn(config: Config, state: State, moved: Transitions, reward: Array, key: 
         return losses.masked_mean(alpha * log_density - worth, moved.mask), losses.masked_mean(-log_density, moved.mask)
 
     (regret, entropy), gradient = jax.value_and_grad(loss_of_policy, has_aux=True)(state.policy)
-    policy, policy_optimizer = _descend(_rate(config), gradient, state.policy_optimizer, state.policy)
+    policy, policy_optimizer = descend(_rate(config), gradient, state.policy_optimizer, state.policy)
 
     wanted = -float(moved.action.shape[-1])
     gradient = jax.grad(lambda log_alpha: jnp.exp(log_alpha) * jax.lax.stop_gradient(entropy - wanted))(state.log_alpha)
     rate = optax.adam(config.sac.alpha_learning_rate)
-    log_alpha, alpha_optimizer = _descend(rate, gradient, state.alpha_optimizer, state.log_alpha)
+    log_alpha, alpha_optimizer = descend(rate, gradient, state.alpha_optimizer, state.log_alpha)
 
     updates = state.updates + 1
     step = jnp.where(updates % config.sac.target_every == 0, config.sac.target_rate, 0.0)
@@ -159,14 +160,36 @@ def learn(config: Config, state: State, moved: Transitions, reward: Array, key: 
     return following, metrics
 
 
-def _descend(optimizer: optax.GradientTransformation, gradient: Any, state: optax.OptState, parameters: Any):
-    change, state = optimizer.update(gradient, state)
-    return optax.apply_updates(parameters, change), state
-
-
 def act(config: Config, state: State, carry: Array, obs: Array, explore: Array, key: Array) -> Action:
     """Sample the policy, or take its mode without exploration."""
     z = normalizer.normalize(state.stats, obs)
     action, _ = world_model.policy(config.model, state.policy, z, key, scale=explore)
     zero = jnp.zeros(())
     return Action(action, carry, Scores(zero, zero, zero, zero, zero), jnp.zeros((), jnp.int32))
+
+
+def make_agent(config: Config, obs_dim: int, action_dim: int) -> Agent:
+    """SAC on the true reward, which `resolving` makes sure there is."""
+
+    def update(state: State, batch: Batch, supervision: Preferences | RewardTargets, key: Array):
+        assert isinstance(supervision, RewardTargets)
+        return learn(config, state, transitions(state, batch), supervision.reward[0], key)
+
+    def nothing(state: State, obs: Array, action: Array) -> Array:
+        return jnp.zeros(obs.shape[0])
+
+    def no_returns(state: State, segments: Segments) -> Array:
+        return jnp.zeros((1, segments.start.shape[0]))
+
+    return Agent(
+        init=partial(init, config, obs_dim, action_dim),
+        seen=lambda state: state.stats,
+        observe=normalizer.observe,
+        with_seen=lambda state, stats: state._replace(stats=stats),
+        carry=lambda: jnp.zeros(()),
+        plan=partial(act, config),
+        react=partial(act, config),
+        update=update,
+        segment_returns=no_returns,
+        predict_reward=nothing,
+    )

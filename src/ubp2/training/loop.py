@@ -85,7 +85,7 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
         if ended.any():
             rate = (t - first) / (time.monotonic() - started)
             timing = {"time/decisions_per_second": rate, "time/compiled": compiled(programs)}
-            _end_episodes(crew, programs, state, np.flatnonzero(ended).tolist(), timing, watch)
+            _end_episodes(crew, agent, programs, state, np.flatnonzero(ended).tolist(), timing, watch)
         if t == config.steps or (config.evaluation.every and t % config.evaluation.every == 0):
             evaluations = evaluate(crew, agent, programs, state.device.agent, t)
         if t % config.checkpoint.every == 0 or t == config.steps:
@@ -221,7 +221,13 @@ def _record(
 
 
 def _end_episodes(
-    crew: Crew, programs: Programs, state: State, ended: list[int], timing: dict[str, float], watch: Stopwatch
+    crew: Crew,
+    agent: Agent,
+    programs: Programs,
+    state: State,
+    ended: list[int],
+    timing: dict[str, float],
+    watch: Stopwatch,
 ) -> None:
     """Archive episodes, ask where a session is due, and write a row, all while the environments reset."""
     counters, ongoing = state.counters, state.ongoing
@@ -229,13 +235,13 @@ def _end_episodes(
     crew.envs.send_resets(following)
     crew.each(lambda i: crew.members[i].archive.append(ongoing.episode(i, int(counters.episode[i]))), ended)
     counters.episode[ended] += 1
-    _ask(crew, programs, state, ended)
+    _ask(crew, agent, programs, state, ended)
     _write_rows(crew, state, ended, timing, watch)
     for i, obs in crew.envs.receive_resets().items():
         ongoing.begin(i, following[i], obs)
 
 
-def _ask(crew: Crew, programs: Programs, state: State, ended: list[int]) -> None:
+def _ask(crew: Crew, agent: Agent, programs: Programs, state: State, ended: list[int]) -> None:
     """Sessions: Algorithm 2 chooses, the store keeps, the teacher answers, the agents take the answers."""
     config, counters, device, t = crew.config, state.counters, state.device, state.counters.decision
     due = _planning(crew, counters) & (t // config.preferences.every > counters.sessions)
@@ -244,6 +250,7 @@ def _ask(crew: Crew, programs: Programs, state: State, ended: list[int]) -> None
     selections = {i: chosen for i, chosen in jax.device_get(selections).items() if chosen.places > 0}
     # Without a place no episode was long enough so far: the session stays due.
     answers = crew.each(lambda i: _converse(crew, counters, i, selections[i]), selections)
+    told = np.zeros(crew.size, bool)
     for i, answered in answers.items():
         packed = list(session.batches(config, crew.envs.spec, answered))
         outcome = session.collect(programs, device.agent, device.memory.preferences, i, packed)
@@ -251,12 +258,18 @@ def _ask(crew: Crew, programs: Programs, state: State, ended: list[int]) -> None
         counters.sessions[i] += 1
         counters.cursor[i] = answered[-1].id if answered else counters.cursor[i]
         counters.labels[i] += outcome.labels
+        told[i] = outcome.labels > 0
         if config.teacher.compat == "none":  # a skipped question costs no label
             counters.asked[i] -= sum(each.weight == 0 for each in answered)
         values = {"labels/used": float(counters.labels[i]), "labels/score": float(np.mean(selections[i].score))}
         if outcome.accuracy_before is not None:
             values["labels/accuracy_before"] = outcome.accuracy_before
         crew.members[i].metrics.write("labels", t, values)
+    if told.any() and agent.fit is not None:
+        device.agent, found = programs.fit(device.agent, device.memory, told, np.int32(t))
+        found = jax.device_get(found)
+        for i in np.flatnonzero(told).tolist():
+            crew.members[i].metrics.write("fit", t, {name: float(value[i]) for name, value in found.items()})
 
 
 def _converse(crew: Crew, counters: Counters, i: int, selection: Selection) -> list[Answered]:

@@ -31,7 +31,7 @@ from ubp2.types import Frame, Preferences, Segments
 
 __all__ = ["STREAMS", "TERMS", "Acted", "Memory", "Programs", "Selection", "compiled", "make_programs", "memory"]
 
-STREAMS = {"act": 1, "update": 2, "select": 3, "evaluate": 4}
+STREAMS = {"act": 1, "update": 2, "select": 3, "evaluate": 4, "fit": 5}
 TERMS = 5  # terms of a plan, the fields of `Scores`
 
 
@@ -70,6 +70,7 @@ class Programs(NamedTuple):
     update: Program  # state, memory, step, repetition -> state, metrics
     select: Program  # state, memory, seed, step -> Selection
     judge: Program  # state, seed, rows [K] -> predicted returns [2, K] of the left and the right segments
+    fit: Program  # state, memory, due [S], step -> state, metrics; for agents that learn their reward at sessions
     remember: Program  # preferences, seed, rows [K] -> preferences
     eval_plan: Program  # `plan` and `react` with the environments of the evaluation
     eval_react: Program
@@ -141,12 +142,23 @@ def _update(config: Config, agent: Agent, root: Array, state: Any, memory: Memor
     k_batch, k_pairs, k_update = jax.random.split(key, 3)
     training = config.training
     batch = replay_.sample(memory.replay, k_batch, training.batch_size, given(training.horizon))
+    if agent.others:
+        more = replay_.sample(memory.replay, jax.random.fold_in(k_batch, 1), agent.others, 1)
+        batch = batch._replace(others=more.obs[0])
     if memory.true_rewards is not None:
         supervision = ceiling.targets(memory.true_rewards, batch)
     else:
         members = config.model.reward_members if config.preferences.bootstrap else None
         supervision = buffer.sample(memory.preferences, k_pairs, config.preferences.batch_size, members)
     return agent.update(state, batch, supervision, k_update)
+
+
+def _fit(agent: Agent, root: Array, state: Any, memory: Memory, due: Array, step: Array):
+    """What the agent learns at a session; a seed that had none stays as it is."""
+    assert agent.fit is not None
+    key = _fold(root, jnp.int32(STREAMS["fit"]), step)
+    learned, metrics = agent.fit(state, memory.replay, memory.preferences, key)
+    return jax.tree.map(partial(jnp.where, due), learned, state), metrics
 
 
 def _select(
@@ -202,6 +214,7 @@ def make_programs(config: Config, agent: Agent, spec: EnvSpec, seeds: Sequence[i
         ),
         select=Program(select, bound=(roots,)),
         judge=Program(lambda state, seed, rows: _judge(agent, at(state, seed, count), rows)),
+        fit=Program(lift(partial(_fit, agent), count, (0, 0, 0, 0, None)), bound=(roots,), donate=(0,)),
         remember=Program(remember, donate=(0,)),
         eval_plan=plan if alike else acting(agent.plan),
         eval_react=react if alike else acting(agent.react),
