@@ -251,6 +251,14 @@ class SacConfig:
     """Gradient steps right after the first session, on critics as new."""
     neighbours: int = 2048
     """States of the replay among which the nearest is looked for before the first labels."""
+    rune_beta: float = 0.05
+    """RUNE: weight of the members' disagreement at the start."""
+    rune_decay: float = 1e-5
+    """RUNE: share by which that weight falls a decision."""
+    mrn_every: int = 5000
+    """MRN: updates between steps on what the critics would make of the reward."""
+    mrn_weight: float = 0.1
+    """MRN: weight of that loss."""
 
 
 @dataclass(frozen=True)
@@ -287,7 +295,7 @@ class Config:
 
     env: str = "toy/reach"
     """Environment id: toy/reach, metaworld/door-close, dmc/walker-walk, gym/Pendulum-v1."""
-    agent: Literal["ubp2", "sac", "pebble"] = "ubp2"
+    agent: Literal["ubp2", "sac", "pebble", "rune", "mrn"] = "ubp2"
     """Learning algorithm; sac learns from the true reward alone (--ceiling)."""
     steps: int = 10_000
     """Decisions in the run."""

@@ -30,7 +30,7 @@ from ubp2.models.normalizer import Normalizer
 from ubp2.replay import Replay
 from ubp2.types import Batch, Preferences, RewardTargets, Segments
 
-__all__ = ["Parts", "State", "fit", "init", "make_agent", "novelty", "rewards", "update"]
+__all__ = ["Parts", "State", "fit", "init", "make_agent", "novelty", "optimizer", "rewards", "update"]
 
 NEIGHBOUR = 5
 
@@ -48,7 +48,10 @@ class State(NamedTuple):
 class Parts(NamedTuple):
     """What the relatives of PEBBLE exchange."""
 
-    pay: Callable[[State, Array], Array] = lambda state, rewards: jnp.mean(rewards, axis=0)  # [E, N] -> [N]
+    # state, rewards of the members [E, N] -> what SAC is paid [N]
+    pay: Callable[[State, Array], Array] = lambda state, rewards: jnp.mean(rewards, axis=0)
+    # what the reward learns before each update: state, transitions, minibatch of labels, key -> state
+    before: Callable[[State, Transitions, Preferences, Array], State] | None = None
 
 
 def members_of(config: Config, obs_dim: int, action_dim: int, key: Array) -> MLP:
@@ -64,13 +67,14 @@ def init(config: Config, obs_dim: int, action_dim: int, key: Array) -> State:
     return State(
         sac=sac.init(config, obs_dim, action_dim, k_sac),
         reward=reward,
-        reward_optimizer=_optimizer(config).init(cast(Any, reward)),
+        reward_optimizer=optimizer(config).init(cast(Any, reward)),
         novelty=jnp.zeros(3),
         sessions=jnp.zeros((), jnp.int32),
     )
 
 
-def _optimizer(config: Config) -> optax.GradientTransformation:
+def optimizer(config: Config) -> optax.GradientTransformation:
+    """Of the reward members."""
     return optax.adam(config.training.learning_rate)
 
 
@@ -101,14 +105,24 @@ def _paid_for_novelty(state: State, moved: Transitions, others: Array) -> tuple[
 def update(
     config: Config, parts: Parts, state: State, batch: Batch, supervision: Preferences | RewardTargets, key: Array
 ) -> tuple[State, Metrics]:
-    """One step of SAC, paid by novelty before the first labels and by the present reward members after them."""
+    """One step of SAC, paid by novelty before the first labels and by the present reward members after them.
+
+    In ceiling mode it is paid the true reward, and is SAC.
+    """
     moved = sac.transitions(state.sac, batch)
-    learned = parts.pay(state, rewards(config, state.reward, moved.z, moved.action))
-    assert batch.others is not None
-    strange, seen = _paid_for_novelty(state, moved, normalizer.normalize(state.sac.stats, batch.others))
-    paid = jnp.where(state.sessions > 0, learned, strange)
-    following, metrics = sac.learn(config, state.sac, moved, jax.lax.stop_gradient(paid), key)
-    return state._replace(sac=following, novelty=seen), metrics | {"reward/paid": losses.masked_mean(paid, moved.mask)}
+    k_before, k_learn = jax.random.split(key)
+    if isinstance(supervision, RewardTargets):
+        paid = supervision.reward[0]
+    else:
+        if parts.before is not None:
+            state = parts.before(state, moved, supervision, k_before)
+        learned = parts.pay(state, rewards(config, state.reward, moved.z, moved.action))
+        assert batch.others is not None
+        strange, seen = _paid_for_novelty(state, moved, normalizer.normalize(state.sac.stats, batch.others))
+        state = state._replace(novelty=seen)
+        paid = jax.lax.stop_gradient(jnp.where(state.sessions > 0, learned, strange))
+    following, metrics = sac.learn(config, state.sac, moved, paid, k_learn)
+    return state._replace(sac=following), metrics | {"reward/paid": losses.masked_mean(paid, moved.mask)}
 
 
 def fit(
@@ -127,36 +141,35 @@ def fit(
         return jnp.sum(error), accuracy * jnp.sum(pairs.weight, axis=1)
 
     def epoch(carry: tuple[MLP, optax.OptState, Array, Array]):
-        members, optimizer, number, _ = carry
+        members, moments, number, _ = carry
         keys = jax.random.split(jax.random.fold_in(k_epochs, number), config.model.reward_members)
         filled = jnp.arange(capacity) < preferences.count
         order = jax.vmap(lambda k: jnp.argsort(jnp.where(filled, jax.random.uniform(k, (capacity,)), 2.0)))(keys)
         order = jnp.pad(order, ((0, 0), (0, size)), constant_values=capacity)
 
         def step(i: Array, carry: tuple[MLP, optax.OptState, Array]):
-            members, optimizer, right = carry
+            members, moments, right = carry
             index = jax.lax.dynamic_slice_in_dim(order, i * size, size, axis=1)  # [E, B]
             known = index < preferences.count
-            pairs = Preferences(
-                *(rows[jnp.minimum(index, capacity - 1)] for rows in preferences[:6]), preferences.count
-            )
+            rows = (field[jnp.minimum(index, capacity - 1)] for field in preferences[:6])
+            pairs = Preferences(*rows, count=preferences.count)
             pairs = pairs._replace(weight=pairs.weight * known)
             (_, found), gradient = jax.value_and_grad(loss, has_aux=True)(members, pairs)
-            return *descend(_optimizer(config), gradient, optimizer, members), right + found
+            return *descend(optimizer(config), gradient, moments, members), right + found
 
         batches = (preferences.count + size - 1) // size
-        start = (members, optimizer, jnp.zeros(config.model.reward_members))
-        members, optimizer, right = jax.lax.fori_loop(0, batches, step, start)
+        start = (members, moments, jnp.zeros(config.model.reward_members))
+        members, moments, right = jax.lax.fori_loop(0, batches, step, start)
         weight = jnp.sum(jnp.where(filled, preferences.weight, 0.0))
-        return members, optimizer, number + 1, jnp.mean(right) / jnp.maximum(weight, 1.0)
+        return members, moments, number + 1, jnp.mean(right) / jnp.maximum(weight, 1.0)
 
     def unfinished(carry: tuple[MLP, optax.OptState, Array, Array]) -> Array:
         return (carry[2] < config.sac.epochs) & (carry[3] <= (1.0 if stop is None else stop))
 
     start = (state.reward, state.reward_optimizer, jnp.zeros((), jnp.int32), jnp.zeros(()))
-    members, optimizer, epochs, accuracy = jax.lax.while_loop(unfinished, epoch, start)
+    members, moments, epochs, accuracy = jax.lax.while_loop(unfinished, epoch, start)
     first = state.sessions == 0
-    state = state._replace(reward=members, reward_optimizer=optimizer, sessions=state.sessions + 1)
+    state = state._replace(reward=members, reward_optimizer=moments, sessions=state.sessions + 1)
     metrics = {"fit/epochs": epochs.astype(jnp.float32), "fit/accuracy": accuracy}
     state = jax.lax.cond(
         first, partial(_begin, config, parts, replay, preferences, (k_reset, k_updates)), lambda s: s, state

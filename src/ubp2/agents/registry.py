@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ubp2.agents import pebble, sac, ubp2
+from ubp2.agents import mrn, pebble, rune, sac, ubp2
 from ubp2.agents.base import Agent
 from ubp2.configs import Config
 from ubp2.errors import unknown_name
@@ -15,6 +15,8 @@ AGENTS: dict[str, Callable[[Config, int, int], Agent]] = {
     "ubp2": ubp2.make_agent,
     "sac": sac.make_agent,
     "pebble": pebble.make_agent,
+    "rune": rune.make_agent,
+    "mrn": mrn.make_agent,
 }
 
 

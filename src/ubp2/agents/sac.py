@@ -23,7 +23,19 @@ from ubp2.models.networks import MLP, compute_type, ensemble, weights_as
 from ubp2.models.normalizer import Normalizer
 from ubp2.types import Batch, Preferences, RewardTargets, Scores, Segments
 
-__all__ = ["State", "Transitions", "act", "init", "learn", "make_agent", "reset_critics", "transitions"]
+__all__ = [
+    "State",
+    "Transitions",
+    "act",
+    "critic_loss",
+    "init",
+    "learn",
+    "make_agent",
+    "reset_critics",
+    "target_values",
+    "transitions",
+    "values",
+]
 
 CRITICS = 2
 
@@ -99,7 +111,7 @@ def transitions(state: State, batch: Batch) -> Transitions:
     return Transitions(z, batch.action[0], z_next, batch.terminated[0], batch.mask[0])
 
 
-def _values(critics: MLP, z: Array, action: Array) -> Array:
+def values(critics: MLP, z: Array, action: Array) -> Array:
     """Of both critics: [2, N]."""
     return world_model.value_logits(critics, z, action)[..., 0]
 
@@ -107,13 +119,13 @@ def _values(critics: MLP, z: Array, action: Array) -> Array:
 def target_values(config: Config, state: State, moved: Transitions, key: Array) -> Array:
     """gamma (min Q'(s', a') - alpha log pi(a' | s')), nothing beyond the end of the task: [N]."""
     action, log_density = world_model.policy(config.model, state.policy, moved.z_next, key)
-    soft = jnp.min(_values(state.targets, moved.z_next, action), axis=0) - jnp.exp(state.log_alpha) * log_density
+    soft = jnp.min(values(state.targets, moved.z_next, action), axis=0) - jnp.exp(state.log_alpha) * log_density
     return given(config.training.discount) * (1.0 - moved.terminated) * soft
 
 
 def critic_loss(critics: MLP, moved: Transitions, target: Array) -> Array:
     """Squared errors of both critics, summed."""
-    errors = (_values(critics, moved.z, moved.action) - target) ** 2
+    errors = (values(critics, moved.z, moved.action) - target) ** 2
     return sum(losses.masked_mean(error, moved.mask) for error in errors)  # type: ignore[return-value]
 
 
@@ -133,7 +145,7 @@ def learn(config: Config, state: State, moved: Transitions, reward: Array, key: 
 
     def loss_of_policy(policy: MLP) -> tuple[Array, Array]:
         action, log_density = world_model.policy(config.model, light(policy), moved.z, k_policy)
-        worth = jnp.min(_values(asked, moved.z, action), axis=0)
+        worth = jnp.min(values(asked, moved.z, action), axis=0)
         return losses.masked_mean(alpha * log_density - worth, moved.mask), losses.masked_mean(-log_density, moved.mask)
 
     (regret, entropy), gradient = jax.value_and_grad(loss_of_policy, has_aux=True)(state.policy)
