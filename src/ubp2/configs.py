@@ -275,6 +275,8 @@ class EvaluationConfig:
     """First of the evaluation seeds; the same for every run, so that runs are compared on the same episodes."""
     workers: int = 1
     """Environment processes that evaluation steps side by side."""
+    bonus: float = 0.0
+    """Factor on the bonuses of plans in evaluation: 0 none, -1 conservative (uncertainty counts as a loss)."""
     video: bool = False
     """Write a clip of the first episode of each evaluation."""
 
@@ -295,8 +297,10 @@ class Config:
 
     env: str = "toy/reach"
     """Environment id: toy/reach, metaworld/door-close, dmc/walker-walk, gym/Pendulum-v1."""
-    agent: Literal["ubp2", "sac", "pebble", "rune", "mrn"] = "ubp2"
-    """Learning algorithm; sac learns from the true reward alone (--ceiling)."""
+    agent: Literal["ubp2", "mbp", "sac", "pebble", "rune", "mrn"] = "ubp2"
+    """Learning algorithm; mbp = ubp2 without bonuses and with pairs at random, sac = the true reward (--ceiling)."""
+    ablation: str | None = None
+    """Four switches of ubp2, as 1011: reward, dynamics and value bonus, optimistic queries (else pairs at random)."""
     steps: int = 10_000
     """Decisions in the run."""
     seed: int = 0

@@ -9,6 +9,8 @@ from ubp2.errors import UserError
 
 __all__ = ["labels_that_fit", "resolve"]
 
+MODEL_FREE = ("sac", "pebble", "rune", "mrn")
+
 EPISODES = {"recent": 100, "local": 5}  # preferences.candidate_episodes where it is left open; 100 as in B-Pref
 # Strategies that ask where members differ.
 SEVERAL = ("disagreement", "information-gain", "thompson", "kcenter-disagreement")
@@ -22,13 +24,17 @@ def labels_that_fit(preferences: PreferenceConfig, steps: int, episode_decisions
 
 def resolve(config: Config, episode_decisions: int) -> Config:
     """Fill in every None and check what can be checked, given the episode length of the environment."""
+    config = _switched(config)
     steps = config.steps
     training = config.training
+    model_free = config.agent in MODEL_FREE
+    if model_free:  # there is nothing to plan with
+        config = dataclasses.replace(config, evaluation=dataclasses.replace(config.evaluation, controllers=("policy",)))
     warmup = max(1000, 5 * episode_decisions) if training.warmup is None else training.warmup
     ratio = episode_decisions / 5
     training = dataclasses.replace(
         training,
-        horizon=config.planner.horizon if training.horizon is None else training.horizon,
+        horizon=(1 if model_free else config.planner.horizon) if training.horizon is None else training.horizon,
         warmup=warmup,
         warmup_updates=warmup if training.warmup_updates is None else training.warmup_updates,
         discount=min(max((ratio - 1) / ratio, 0.95), 0.995) if training.discount is None else training.discount,
@@ -44,6 +50,28 @@ def resolve(config: Config, episode_decisions: int) -> Config:
     config = dataclasses.replace(config, training=training, preferences=preferences)
     _check(config, episode_decisions)
     return config
+
+
+def _switched(config: Config) -> Config:
+    """What an ablation, or the agent `mbp`, switches on and off. Resolving twice changes nothing."""
+    switches = "0000" if config.agent == "mbp" else config.ablation
+    if switches is None:
+        return config
+    if config.agent == "mbp" and config.ablation not in (None, "0000"):
+        raise UserError(f"agent mbp is ablation 0000, got {config.ablation}; for others use --agent ubp2")
+    if config.agent not in ("ubp2", "mbp"):
+        raise UserError(f"ablation is of ubp2, got --agent {config.agent}; leave it out, or use --agent ubp2")
+    if len(switches) != 4 or set(switches) - set("01"):
+        raise UserError(
+            f"ablation must be four of 0 and 1 (reward, dynamics, value bonus, optimistic queries), got '{switches}'; "
+            f"1111 is all of ubp2"
+        )
+    reward, dynamics, value, queries = (switch == "1" for switch in switches)
+    return dataclasses.replace(
+        config,
+        optimism=dataclasses.replace(config.optimism, reward=reward, dynamics=dynamics, value=value),
+        preferences=dataclasses.replace(config.preferences, strategy="optimistic" if queries else "uniform"),
+    )
 
 
 def _check_numbers(config: Config) -> None:
@@ -136,6 +164,10 @@ def _check(config: Config, episode_decisions: int) -> None:
                 f"{name} must be at least 1, got {number}; set --{name.replace('_', '-')} to a whole number >= 1"
             )
     _check_numbers(config)
+    if config.agent == "sac" and not config.ceiling:
+        raise UserError(
+            "agent sac learns from the true reward: add --ceiling, or use --agent pebble to learn from labels"
+        )
     if not config.evaluation.controllers:
         raise UserError("evaluation.controllers is empty; name policy, planner or both")
     if config.model.space == "latent" and config.model.latent_dim % 8:

@@ -13,6 +13,7 @@ __all__ = ["AGENTS", "make_agent"]
 
 AGENTS: dict[str, Callable[[Config, int, int], Agent]] = {
     "ubp2": ubp2.make_agent,
+    "mbp": ubp2.make_agent,  # its switches are set by `ubp2.resolving`
     "sac": sac.make_agent,
     "pebble": pebble.make_agent,
     "rune": rune.make_agent,

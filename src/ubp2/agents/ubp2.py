@@ -45,9 +45,10 @@ def init(config: Config, obs_dim: int, action_dim: int, key: Array) -> State:
 
 
 def act_by_plan(config: Config, state: State, carry: Array, obs: Array, explore: Array, key: Array) -> Action:
-    """Solve Eq. 1 from the observation [D]; without exploration no bonus is added."""
+    """Solve Eq. 1 from the observation [D]; without exploration bonuses count as `evaluation.bonus` says."""
     z = world_model.encode(state.model, state.stats, obs)
-    steering = Steering(explore * coefficients(config, state.log_lambda), explore, state.reward_units)
+    weight = jnp.where(explore > 0, explore, config.evaluation.bonus)
+    steering = Steering(weight * coefficients(config, state.log_lambda), explore, state.reward_units)
     decision = plan(config, state.model, state.policy, z, carry, steering, key)
     return Action(decision.action, decision.following, decision.scores, decision.broken)
 
