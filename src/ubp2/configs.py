@@ -149,6 +149,8 @@ class PreferenceConfig:
     """Pairs asked in a session, K."""
     every: int = 2500
     """Decisions between sessions, F_pref; a session waits for the end of the episode."""
+    first: int | None = None
+    """Decisions before the first session; None: as between sessions. PEBBLE seeks novelty until then."""
     budget: int | None = None
     """Labels in all, N_pref, skipped pairs not counted; None: what fits into the first two thirds of the run."""
     candidates: int = 2000
@@ -172,7 +174,9 @@ class PreferenceConfig:
     bootstrap: bool = False
     """Each reward member learns from its own half of the labels."""
     crop: int | None = None
-    """Shortest stretch of a labelled segment that a minibatch may use in its place (None: always all of it)."""
+    """Shortest stretch of a labelled segment that a minibatch may use instead; None: all of it (surf: nine tenths)."""
+    compat: Literal["none", "bpref-code"] = "none"
+    """none: a segment may end with its episode; bpref-code: never, as in the published code (a range one short)."""
 
 
 @dataclass(frozen=True)
@@ -259,6 +263,14 @@ class SacConfig:
     """MRN: updates between steps on what the critics would make of the reward."""
     mrn_weight: float = 0.1
     """MRN: weight of that loss."""
+    surf_threshold: float = 0.99
+    """SURF: an unlabelled pair counts for a member that is this sure of its answer."""
+    surf_ratio: int = 4
+    """SURF: unlabelled pairs a labelled one in a minibatch."""
+    surf_weight: float = 1.0
+    """SURF: weight of their loss."""
+    compat: Literal["none", "bpref-code"] = "none"
+    """none: novelty in units of its deviation; bpref-code: of the published code's estimate, at first far too large."""
 
 
 @dataclass(frozen=True)
@@ -297,7 +309,7 @@ class Config:
 
     env: str = "toy/reach"
     """Environment id: toy/reach, metaworld/door-close, dmc/walker-walk, gym/Pendulum-v1."""
-    agent: Literal["ubp2", "mbp", "sac", "pebble", "rune", "mrn"] = "ubp2"
+    agent: Literal["ubp2", "mbp", "sac", "pebble", "rune", "mrn", "surf"] = "ubp2"
     """Learning algorithm; mbp = ubp2 without bonuses and with pairs at random, sac = the true reward (--ceiling)."""
     ablation: str | None = None
     """Four switches of ubp2, as 1011: reward, dynamics and value bonus, optimistic queries (else pairs at random)."""

@@ -1,4 +1,4 @@
-"""Named configurations: `paper` (the appendix tables), `best` (what learns fastest, for a GPU), `cpu` and `demo`.
+"""Named configurations: `paper` (the appendix tables), `best` (what learns fastest, on a GPU), `cpu`, `demo`, `pebble`.
 
 A preset is a function of the environment id, because the paper's tables differ by task. Presets are plain objects:
 what a preset sets stands in its function and nowhere else, everything else is the default of `ubp2.configs`.
@@ -149,8 +149,38 @@ def _demo(env: str) -> Config:
     )
 
 
+def _pebble(env: str) -> Config:
+    """PEBBLE as published for Meta-World, with two simulator steps a decision; for rune, mrn, surf and sac as well.
+
+    Published, in simulator steps: 1000 random ones, novelty up to 10,000, a session every 5000, segments of 50 from the
+    newest 100 episodes of 500, a discount of 0.99. Labels and budget are those of the paper's tasks.
+    """
+    task = PAPER_TASKS.get(env)
+    per_session = 50 if task is None else task.per_session
+    return Config(
+        env=env,
+        agent="pebble",
+        steps=500_000,
+        model=ModelConfig(width=256, depth=3, reward_members=3, policy_log_std=(-5.0, 2.0)),
+        preferences=PreferenceConfig(
+            strategy="disagreement",
+            segment_length=25,
+            per_session=per_session,
+            every=2500,
+            first=5000,
+            budget=None if task is None else task.budget,
+            candidates=10 * per_session,
+            candidates_from="recent",
+            candidate_episodes=250,
+            batch_size=128,
+        ),
+        training=TrainingConfig(batch_size=512, warmup=500, discount=0.98),
+        evaluation=EvaluationConfig(every=5000, episodes=10),
+    )
+
+
 PRESETS: Mapping[str, Callable[[str], Config]] = MappingProxyType(
-    {"best": _best, "cpu": _cpu, "demo": _demo, "paper": _paper}
+    {"best": _best, "cpu": _cpu, "demo": _demo, "paper": _paper, "pebble": _pebble}
 )
 
 

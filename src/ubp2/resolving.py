@@ -7,9 +7,9 @@ import dataclasses
 from ubp2.configs import Config, PreferenceConfig, TeacherConfig, given
 from ubp2.errors import UserError
 
-__all__ = ["labels_that_fit", "resolve"]
+__all__ = ["labels_that_fit", "resolve", "sessions_due"]
 
-MODEL_FREE = ("sac", "pebble", "rune", "mrn")
+MODEL_FREE = ("sac", "pebble", "rune", "mrn", "surf")
 
 EPISODES = {"recent": 100, "local": 5}  # preferences.candidate_episodes where it is left open; 100 as in B-Pref
 # Strategies that ask where members differ.
@@ -19,7 +19,15 @@ SEVERAL = ("disagreement", "information-gain", "thompson", "kcenter-disagreement
 def labels_that_fit(preferences: PreferenceConfig, steps: int, episode_decisions: int) -> int:
     """Labels that the schedule can ask within `steps` decisions: sessions stand at ends of episodes, one at most."""
     episodes = steps // episode_decisions
-    return min(episodes * episode_decisions // preferences.every, episodes) * preferences.per_session
+    first = preferences.every if preferences.first is None else preferences.first
+    possible = episodes - max(-(-first // episode_decisions), 1) + 1  # ends of episodes from the first session on
+    return max(min(sessions_due(preferences, episodes * episode_decisions), possible), 0) * preferences.per_session
+
+
+def sessions_due(preferences: PreferenceConfig, decision: int) -> int:
+    """Sessions that the schedule has up to this decision."""
+    first = preferences.every if preferences.first is None else preferences.first
+    return 0 if decision < first else 1 + (decision - first) // preferences.every
 
 
 def resolve(config: Config, episode_decisions: int) -> Config:
@@ -36,7 +44,7 @@ def resolve(config: Config, episode_decisions: int) -> Config:
         training,
         horizon=(1 if model_free else config.planner.horizon) if training.horizon is None else training.horizon,
         warmup=warmup,
-        warmup_updates=warmup if training.warmup_updates is None else training.warmup_updates,
+        warmup_updates=(1 if model_free else warmup) if training.warmup_updates is None else training.warmup_updates,
         discount=min(max((ratio - 1) / ratio, 0.95), 0.995) if training.discount is None else training.discount,
         replay_capacity=min(steps, 1_000_000) if training.replay_capacity is None else training.replay_capacity,
     )
@@ -45,6 +53,8 @@ def resolve(config: Config, episode_decisions: int) -> Config:
         preferences = dataclasses.replace(
             preferences, budget=labels_that_fit(preferences, steps * 2 // 3, episode_decisions)
         )
+    if config.agent == "surf" and preferences.crop is None:
+        preferences = dataclasses.replace(preferences, crop=-(-9 * preferences.segment_length // 10))
     if preferences.candidate_episodes is None and preferences.candidates_from in EPISODES:
         preferences = dataclasses.replace(preferences, candidate_episodes=EPISODES[preferences.candidates_from])
     config = dataclasses.replace(config, training=training, preferences=preferences)
@@ -92,6 +102,7 @@ def _check_numbers(config: Config) -> None:
         "evaluation.seed": config.evaluation.seed,
         "evaluation.every": config.evaluation.every,
         "training.warmup": given(training.warmup),
+        "preferences.first": config.preferences.first or 0,
         "training.warmup_updates": given(training.warmup_updates),
         "optimism.lambda_reward": optimism.lambda_reward,
         "optimism.lambda_dynamics": optimism.lambda_dynamics,
@@ -205,7 +216,8 @@ def _check(config: Config, episode_decisions: int) -> None:
     if fit == 0:
         raise UserError(
             f"no label fits: the first session comes at the end of an episode ({episode_decisions} decisions) after "
-            f"decision {prefs.every}, and the run has only {config.steps}; raise --steps or lower --preferences.every"
+            f"decision {prefs.every if prefs.first is None else prefs.first}, and the run has only {config.steps}; "
+            f"raise --steps or lower --preferences.{'every' if prefs.first is None else 'first'}"
         )
     if prefs.budget < 1:
         raise UserError(

@@ -33,7 +33,7 @@ def outer_loss(
 
     The critics judge a segment by its first decision. `future` [N] is the discounted value of what comes after.
     """
-    reward = jnp.mean(pebble.rewards(config, members, moved.z, moved.action), axis=0)
+    reward = jnp.mean(pebble.rewards(members, moved.z, moved.action), axis=0)
     slope = jax.grad(sac.critic_loss)(state.sac.critics, moved, reward + future)
     rate = config.training.learning_rate
     ahead = jax.tree.map(lambda now, change: now - rate * change, state.sac.critics, slope)

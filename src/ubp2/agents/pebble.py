@@ -4,7 +4,7 @@ Before the first labels the policy is drawn to what it has hardly seen (distance
 them the critics start anew. The reward is fitted at each session, a few epochs or until it answers its labels, and
 every update asks the present ensemble for the rewards of its minibatch, so that nothing has to be relabelled.
 
-RUNE, MRN and SURF are this agent with one function of `Parts` exchanged.
+RUNE, MRN and SURF are this agent with some function of `Parts` exchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ubp2.agents.base import Action, Agent, Metrics
 from ubp2.agents.gradients import descend
 from ubp2.agents.sac import Transitions
 from ubp2.configs import Config
-from ubp2.models import losses, normalizer, world_model
+from ubp2.models import losses, normalizer
 from ubp2.models.networks import MLP, apply_members, apply_own, ensemble
 from ubp2.models.normalizer import Normalizer
 from ubp2.replay import Replay
@@ -52,11 +52,15 @@ class Parts(NamedTuple):
     pay: Callable[[State, Array], Array] = lambda state, rewards: jnp.mean(rewards, axis=0)
     # what the reward learns before each update: state, transitions, minibatch of labels, key -> state
     before: Callable[[State, Transitions, Preferences, Array], State] | None = None
+    # which decisions of labelled pairs count in a step of the fit: key, shape [E, B, L] -> left and right, [E, B, L]
+    crop: Callable[[Array, tuple[int, ...]], tuple[Array, Array]] | None = None
+    # what else they learn in a step of the fit, which then goes on at any accuracy: members, stats, replay, key -> loss
+    besides: Callable[[MLP, Normalizer, Replay, Array], Array] | None = None
 
 
 def members_of(config: Config, obs_dim: int, action_dim: int, key: Array) -> MLP:
     """A fresh reward ensemble."""
-    sizes = [obs_dim + action_dim, *[config.model.width] * config.model.depth, 2]
+    sizes = [obs_dim + action_dim, *[config.model.width] * config.model.depth, 1]
     return ensemble(config.model.reward_members, lambda k: MLP(sizes, key=k, output_scale=0.3), key)
 
 
@@ -68,7 +72,7 @@ def init(config: Config, obs_dim: int, action_dim: int, key: Array) -> State:
         sac=sac.init(config, obs_dim, action_dim, k_sac),
         reward=reward,
         reward_optimizer=optimizer(config).init(cast(Any, reward)),
-        novelty=jnp.zeros(3),
+        novelty=jnp.array([1e-4, 0.0, 1e-4] if _as_published(config) else [0.0, 0.0, 0.0]),
         sessions=jnp.zeros((), jnp.int32),
     )
 
@@ -78,9 +82,9 @@ def optimizer(config: Config) -> optax.GradientTransformation:
     return optax.adam(config.training.learning_rate)
 
 
-def rewards(config: Config, members: MLP, z: Array, action: Array) -> Array:
-    """Of every member: [..., Z], [..., A] -> [E, ...]."""
-    return world_model.read_reward(config.model, apply_members(members, jnp.concatenate([z, action], -1)))[0]
+def rewards(members: MLP, z: Array, action: Array) -> Array:
+    """Of every member, in (-1, 1): [..., Z], [..., A] -> [E, ...]."""
+    return jnp.tanh(apply_members(members, jnp.concatenate([z, action], -1))[..., 0])
 
 
 def novelty(states: Array, others: Array) -> Array:
@@ -90,16 +94,29 @@ def novelty(states: Array, others: Array) -> Array:
     return jnp.sqrt(jnp.maximum(nearest[:, -1], 0.0))
 
 
-def _paid_for_novelty(state: State, moved: Transitions, others: Array) -> tuple[Array, Array]:
-    """Novelty [N] in units of its running standard deviation, and the statistics with this minibatch in them."""
+def _as_published(config: Config) -> bool:
+    return config.sac.compat == "bpref-code"
+
+
+def _paid_for_novelty(config: Config, state: State, moved: Transitions, others: Array) -> tuple[Array, Array]:
+    """Novelty [N] in units of its running standard deviation, and the statistics with this minibatch in them.
+
+    The published code adds the share of new samples to the mean where it should multiply by it, and starts from a
+    deviation of 1: the deviation is far too large at first, and the novelty paid too small.
+    """
     found = novelty(moved.z, others)
     count, mean, square = state.novelty
     own_count, own_mean = jnp.sum(moved.mask), losses.masked_mean(found, moved.mask)
-    total, gap = count + own_count, own_mean - mean
-    square += jnp.sum(moved.mask * (found - own_mean) ** 2) + gap**2 * count * own_count / jnp.maximum(total, 1.0)
-    mean += gap * own_count / jnp.maximum(total, 1.0)
-    std = jnp.sqrt(square / jnp.maximum(total, 1.0))
-    return found / jnp.maximum(std, 1e-6), jnp.stack([total, mean, square])
+    own_square = jnp.sum(moved.mask * (found - own_mean) ** 2)
+    total, gap = jnp.maximum(count + own_count, 1.0), own_mean - mean
+    if _as_published(config):
+        own_square *= own_count / jnp.maximum(own_count - 1.0, 1.0)
+        following = mean + gap + own_count / total
+    else:
+        following = mean + gap * own_count / total
+    square += own_square + gap**2 * count * own_count / total
+    std = jnp.sqrt(square / total)
+    return found / jnp.maximum(std, 1e-6), jnp.stack([count + own_count, following, square])
 
 
 def update(
@@ -116,9 +133,9 @@ def update(
     else:
         if parts.before is not None:
             state = parts.before(state, moved, supervision, k_before)
-        learned = parts.pay(state, rewards(config, state.reward, moved.z, moved.action))
+        learned = parts.pay(state, rewards(state.reward, moved.z, moved.action))
         assert batch.others is not None
-        strange, seen = _paid_for_novelty(state, moved, normalizer.normalize(state.sac.stats, batch.others))
+        strange, seen = _paid_for_novelty(config, state, moved, normalizer.normalize(state.sac.stats, batch.others))
         state = state._replace(novelty=seen)
         paid = jax.lax.stop_gradient(jnp.where(state.sessions > 0, learned, strange))
     following, metrics = sac.learn(config, state.sac, moved, paid, k_learn)
@@ -128,21 +145,29 @@ def update(
 def fit(
     config: Config, parts: Parts, state: State, replay: Replay, preferences: Preferences, key: Array
 ) -> tuple[State, Metrics]:
-    """The reward learns from all labels so far, some epochs or until it answers them; the first time critics reset."""
+    """The members learn from all labels so far, some epochs or until they answer them; the first time critics reset."""
     k_epochs, k_reset, k_updates = jax.random.split(key, 3)
     size, capacity = min(config.preferences.batch_size, len(preferences.label)), len(preferences.label)
     stats, stop = state.sac.stats, config.preferences.stop_accuracy
+    stop = 1.0 if stop is None or parts.besides is not None else stop
 
-    def loss(members: MLP, pairs: Preferences) -> tuple[Array, Array]:
+    def loss(members: MLP, pairs: Preferences, key: Array) -> tuple[Array, Array]:
         """Of pairs [E, B, ...], own ones for each member: the sum over members of Eq. 4, and how many are right [E]."""
         sides = ((pairs.left_obs, pairs.left_action), (pairs.right_obs, pairs.right_action))
-        left, right = (jnp.sum(own_rewards(config, members, stats, *side), axis=-1) for side in sides)  # [E, B]
-        error, accuracy = jax.vmap(losses.preference_loss)(left - right, pairs.label, pairs.weight)
-        return jnp.sum(error), accuracy * jnp.sum(pairs.weight, axis=1)
+        left, right = (own_rewards(members, stats, *side) for side in sides)  # [E, B, L]
+        if parts.crop is not None:
+            left, right = (
+                reward * kept for reward, kept in zip((left, right), parts.crop(key, left.shape), strict=True)
+            )
+        logits = jnp.sum(left - right, axis=-1)
+        error, accuracy = jax.vmap(losses.preference_loss)(logits, pairs.label, pairs.weight)
+        more = 0.0 if parts.besides is None else parts.besides(members, stats, replay, jax.random.fold_in(key, 1))
+        return jnp.sum(error) + more, accuracy * jnp.sum(pairs.weight, axis=1)
 
     def epoch(carry: tuple[MLP, optax.OptState, Array, Array]):
         members, moments, number, _ = carry
-        keys = jax.random.split(jax.random.fold_in(k_epochs, number), config.model.reward_members)
+        k_epoch = jax.random.fold_in(k_epochs, number)
+        keys = jax.random.split(k_epoch, config.model.reward_members)
         filled = jnp.arange(capacity) < preferences.count
         order = jax.vmap(lambda k: jnp.argsort(jnp.where(filled, jax.random.uniform(k, (capacity,)), 2.0)))(keys)
         order = jnp.pad(order, ((0, 0), (0, size)), constant_values=capacity)
@@ -154,7 +179,9 @@ def fit(
             rows = (field[jnp.minimum(index, capacity - 1)] for field in preferences[:6])
             pairs = Preferences(*rows, count=preferences.count)
             pairs = pairs._replace(weight=pairs.weight * known)
-            (_, found), gradient = jax.value_and_grad(loss, has_aux=True)(members, pairs)
+            (_, found), gradient = jax.value_and_grad(loss, has_aux=True)(
+                members, pairs, jax.random.fold_in(k_epoch, i)
+            )
             return *descend(optimizer(config), gradient, moments, members), right + found
 
         batches = (preferences.count + size - 1) // size
@@ -164,7 +191,7 @@ def fit(
         return members, moments, number + 1, jnp.mean(right) / jnp.maximum(weight, 1.0)
 
     def unfinished(carry: tuple[MLP, optax.OptState, Array, Array]) -> Array:
-        return (carry[2] < config.sac.epochs) & (carry[3] <= (1.0 if stop is None else stop))
+        return (carry[2] < config.sac.epochs) & (carry[3] <= stop)
 
     start = (state.reward, state.reward_optimizer, jnp.zeros((), jnp.int32), jnp.zeros(()))
     members, moments, epochs, accuracy = jax.lax.while_loop(unfinished, epoch, start)
@@ -177,10 +204,9 @@ def fit(
     return state, metrics
 
 
-def own_rewards(config: Config, members: MLP, stats: Normalizer, obs: Array, action: Array) -> Array:
+def own_rewards(members: MLP, stats: Normalizer, obs: Array, action: Array) -> Array:
     """Each member judges what is its own: [E, ..., D], [E, ..., A] -> [E, ...]."""
-    x = jnp.concatenate([normalizer.normalize(stats, obs), action], -1)
-    return world_model.read_reward(config.model, apply_own(members, x))[0]
+    return jnp.tanh(apply_own(members, jnp.concatenate([normalizer.normalize(stats, obs), action], -1))[..., 0])
 
 
 def _begin(
@@ -198,16 +224,14 @@ def _begin(
     return jax.lax.scan(step, state, jax.random.split(keys[1], config.sac.reset_updates))[0]
 
 
-def segment_returns(config: Config, state: State, segments: Segments) -> Array:
+def segment_returns(state: State, segments: Segments) -> Array:
     """Summed reward of every member over each segment: [E, N]."""
-    return jnp.sum(
-        rewards(config, state.reward, normalizer.normalize(state.sac.stats, segments.obs), segments.action), -1
-    )
+    return jnp.sum(rewards(state.reward, normalizer.normalize(state.sac.stats, segments.obs), segments.action), -1)
 
 
-def predict_reward(config: Config, state: State, obs: Array, action: Array) -> Array:
+def predict_reward(state: State, obs: Array, action: Array) -> Array:
     """Mean reward over members at observations [N, D] and actions [N, A]: [N]."""
-    return jnp.mean(rewards(config, state.reward, normalizer.normalize(state.sac.stats, obs), action), axis=0)
+    return jnp.mean(rewards(state.reward, normalizer.normalize(state.sac.stats, obs), action), axis=0)
 
 
 def make_agent(config: Config, obs_dim: int, action_dim: int, parts: Parts | None = None) -> Agent:
@@ -226,8 +250,8 @@ def make_agent(config: Config, obs_dim: int, action_dim: int, parts: Parts | Non
         plan=act,
         react=act,
         update=partial(update, config, own),
-        segment_returns=partial(segment_returns, config),
-        predict_reward=partial(predict_reward, config),
+        segment_returns=segment_returns,
+        predict_reward=predict_reward,
         fit=partial(fit, config, own),
         others=config.sac.neighbours,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ubp2.agents import mrn, pebble, rune, sac, ubp2
+from ubp2.agents import mrn, pebble, rune, sac, surf, ubp2
 from ubp2.agents.base import Agent
 from ubp2.configs import Config
 from ubp2.errors import unknown_name
@@ -18,6 +18,7 @@ AGENTS: dict[str, Callable[[Config, int, int], Agent]] = {
     "pebble": pebble.make_agent,
     "rune": rune.make_agent,
     "mrn": mrn.make_agent,
+    "surf": surf.make_agent,
 }
 
 

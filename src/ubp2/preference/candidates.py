@@ -25,7 +25,7 @@ def draw(preferences: PreferenceConfig, replay: Replay, key: Array) -> tuple[Seg
     """
     length, pairs = preferences.segment_length, max(preferences.candidates, preferences.per_session)
     k_first, k_second = jax.random.split(key)
-    before = replay_.places(replay, length)  # [C + 1]
+    before = replay_.places(replay, length + (preferences.compat == "bpref-code"))  # [C + 1]
     low, high = jnp.zeros((), jnp.int32), before[-1]
     if preferences.candidates_from == "recent":
         newest = replay_.newest_episode(replay)

@@ -18,6 +18,7 @@ from ubp2.configs import given
 from ubp2.envs.base import EnvSpec
 from ubp2.errors import UserError
 from ubp2.preference.store import Answered
+from ubp2.resolving import sessions_due
 from ubp2.system import resident_megabytes
 from ubp2.training import checkpoint, session
 from ubp2.training.crew import Crew
@@ -244,7 +245,7 @@ def _end_episodes(
 def _ask(crew: Crew, agent: Agent, programs: Programs, state: State, ended: list[int]) -> None:
     """Sessions: Algorithm 2 chooses, the store keeps, the teacher answers, the agents take the answers."""
     config, counters, device, t = crew.config, state.counters, state.device, state.counters.decision
-    due = _planning(crew, counters) & (t // config.preferences.every > counters.sessions)
+    due = _planning(crew, counters) & (sessions_due(config.preferences, t) > counters.sessions)
     due = [] if config.ceiling else [i for i in ended if due[i]]
     selections = {i: programs.select(device.agent, device.memory, np.int32(i), np.int32(t)) for i in due}
     selections = {i: chosen for i, chosen in jax.device_get(selections).items() if chosen.places > 0}

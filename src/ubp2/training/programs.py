@@ -21,7 +21,7 @@ from ubp2.agents.base import Action, Agent
 from ubp2.configs import Config, given
 from ubp2.envs.base import EnvSpec
 from ubp2.preference import buffer, candidates
-from ubp2.preference.queries import Candidates, Strategy, make_strategy
+from ubp2.preference.queries import STRATEGIES, Candidates, Strategy, make_strategy
 from ubp2.replay import Replay
 from ubp2.training import ceiling
 from ubp2.training.ceiling import TrueRewards
@@ -171,7 +171,12 @@ def _select(
     returns = agent.segment_returns(state, segments)  # [E, 2N]
     returns = returns.reshape(returns.shape[0], -1, 2)
     seen = Candidates(returns, *candidates.describe(segments, memory.preferences))
-    index, flip, score = strategy(k_strategy, seen, preferences.per_session)
+    choose = partial(strategy, k_strategy, seen, preferences.per_session)
+    if agent.fit is None:
+        index, flip, score = choose()
+    else:  # a reward that has not been fitted yet has nothing to say
+        at_random = partial(STRATEGIES["uniform"], *choose.args)
+        index, flip, score = jax.lax.cond(memory.preferences.count == 0, at_random, choose)
     first, second = 2 * index + flip, 2 * index + 1 - flip
     return Selection(
         jax.tree.map(lambda x: x[first], segments), jax.tree.map(lambda x: x[second], segments), score, places

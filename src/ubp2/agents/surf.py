@@ -1,0 +1,59 @@
+"""SURF (Park et al. 2022): PEBBLE whose reward members also learn from pairs that nobody has answered.
+
+A member that is sure of its answer to an unlabelled pair takes it for a label, and has to give the same answer to
+stretches of the two segments. Labelled pairs are cropped in the same way.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ubp2 import replay as replay_
+from ubp2.agents import pebble
+from ubp2.agents.base import Agent
+from ubp2.agents.pebble import Parts
+from ubp2.configs import Config, given
+from ubp2.models import normalizer
+from ubp2.models.networks import MLP
+from ubp2.models.normalizer import Normalizer
+from ubp2.replay import Replay
+
+__all__ = ["crops", "make_agent", "pseudo_loss"]
+
+
+def crops(config: Config, key: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """Which decisions of both sides count [..., L]: of a pair as many on each side, with starts of their own."""
+    k_size, k_left, k_right = jax.random.split(key, 3)
+    size = jax.random.randint(k_size, shape[:-1], given(config.preferences.crop), shape[-1] + 1)[..., None]
+
+    def stretch(key: Array) -> Array:
+        start = jax.random.randint(key, size.shape, 0, shape[-1] - size + 1)
+        step = jnp.arange(shape[-1])
+        return ((step >= start) & (step < start + size)).astype(jnp.float32)
+
+    return stretch(k_left), stretch(k_right)
+
+
+def pseudo_loss(config: Config, members: MLP, stats: Normalizer, replay: Replay, key: Array) -> Array:
+    """Cross-entropy of crops under the answers that a member is sure of, over all pairs drawn; summed over members."""
+    k_draw, k_crop = jax.random.split(key)
+    count, length = config.sac.surf_ratio * config.preferences.batch_size, config.preferences.segment_length
+    segments, _ = replay_.sample_segments(replay, k_draw, 2 * count, length)
+    rewards = pebble.rewards(members, normalizer.normalize(stats, segments.obs), segments.action)  # [E, 2N, L]
+    left, right = rewards[:, :count], rewards[:, count:]
+    whole = jax.lax.stop_gradient(jnp.sum(left - right, axis=-1))  # [E, N]
+    sure = jax.nn.sigmoid(jnp.abs(whole)) >= config.sac.surf_threshold
+    kept_left, kept_right = crops(config, k_crop, left.shape)
+    cropped = jnp.sum(left * kept_left - right * kept_right, axis=-1)
+    errors = jax.nn.softplus(-jnp.sign(whole) * cropped)
+    return config.sac.surf_weight * jnp.sum(jnp.mean(sure * errors, axis=1))
+
+
+def make_agent(config: Config, obs_dim: int, action_dim: int) -> Agent:
+    """PEBBLE with crops and unlabelled pairs in its fit."""
+    parts = Parts(crop=partial(crops, config), besides=partial(pseudo_loss, config))
+    return pebble.make_agent(config, obs_dim, action_dim, parts)
