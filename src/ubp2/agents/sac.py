@@ -116,10 +116,19 @@ def values(critics: MLP, z: Array, action: Array) -> Array:
     return world_model.value_logits(critics, z, action)[..., 0]
 
 
+def lower(both: Array) -> Array:
+    """The lower of two values, [2, N] -> [N].
+
+    The gradient of `jnp.min` divides by how many are equal to the minimum. XLA may compute a value twice, in two
+    fusions and rounded differently, and then there is none: 0/0.
+    """
+    return jnp.where(both[0] < both[1], both[0], both[1])
+
+
 def target_values(config: Config, state: State, moved: Transitions, key: Array) -> Array:
     """gamma (min Q'(s', a') - alpha log pi(a' | s')), nothing beyond the end of the task: [N]."""
     action, log_density = world_model.policy(config.model, state.policy, moved.z_next, key)
-    soft = jnp.min(values(state.targets, moved.z_next, action), axis=0) - jnp.exp(state.log_alpha) * log_density
+    soft = lower(values(state.targets, moved.z_next, action)) - jnp.exp(state.log_alpha) * log_density
     return given(config.training.discount) * (1.0 - moved.terminated) * soft
 
 
@@ -145,7 +154,7 @@ def learn(config: Config, state: State, moved: Transitions, reward: Array, key: 
 
     def loss_of_policy(policy: MLP) -> tuple[Array, Array]:
         action, log_density = world_model.policy(config.model, light(policy), moved.z, k_policy)
-        worth = jnp.min(values(asked, moved.z, action), axis=0)
+        worth = lower(values(asked, moved.z, action))
         return losses.masked_mean(alpha * log_density - worth, moved.mask), losses.masked_mean(-log_density, moved.mask)
 
     (regret, entropy), gradient = jax.value_and_grad(loss_of_policy, has_aux=True)(state.policy)
