@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -169,6 +170,16 @@ def test_stopped_on_the_command_line(reference: Callable[[Config], Path], tmp_pa
     assert saved(folder).decision == 153
     assert api.resume(folder, progress=False).finished
     assert_same_run(folder, reference(tiny()))
+
+
+def test_stopped_in_the_updates_after_the_warm_up(reference: Callable[[Config], Path], tmp_path: Path) -> None:
+    """They may be many, and take minutes: a signal ends them, and the run goes on from before them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax, "block_until_ready", lambda _: os.kill(os.getpid(), signal.SIGINT))
+        assert not api.train(tiny(), out=tmp_path / "run", progress=False).finished
+    assert saved(tmp_path / "run").decision == tiny().training.warmup
+    assert api.resume(tmp_path / "run", progress=False).finished
+    assert_same_run(tmp_path / "run", reference(tiny()))
 
 
 def test_a_second_ctrl_c_stops_at_once(reference: Callable[[Config], Path], tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ from ubp2.types import Frame, Step
 
 __all__ = ["Result", "train"]
 
+WAIT_EVERY = 10  # updates right after the warm-up between looks at what the device has done, so that a signal is heard
 ROW_EVERY = 100  # decisions between training rows at least, so that short episodes do not flood the log
 
 
@@ -71,6 +72,8 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
     watch, started, first = Stopwatch(crew.progress, crew.waited), time.monotonic(), counters.decision
     while counters.decision < config.steps and not crew.stopping() and _ready(crew, programs, counters):
         t = counters.decision
+        if t == given(config.training.warmup) and not _catch_up(crew, programs, state.device, t):
+            break
         told = _act(crew, programs, state)
         # The device has its next work before it is asked for the action, and learns while the environments step.
         state.device.wake(programs)
@@ -197,14 +200,26 @@ def _actions(crew: Crew, state: State, told: Array | None) -> np.ndarray:
     return numbers[:, : -TERMS - 1]
 
 
-def _learn(crew: Crew, programs: Programs, device: Device, t: int) -> None:
-    """One gradient step a decision; after the warm-up, as many at once as it had decisions."""
-    training = crew.config.training
-    warmup = given(training.warmup)
-    if t < warmup or (t - warmup) % training.update_every:
-        return
-    for repetition in range(given(training.warmup_updates)) if t == warmup else range(1):
+def _catch_up(crew: Crew, programs: Programs, device: Device, t: int) -> bool:
+    """The gradient steps right after the warm-up. False where a signal came: the agent is as it was before them."""
+    device.wake(programs)
+    before = jax.device_get(device.agent)
+    for repetition in range(given(crew.config.training.warmup_updates)):
         device.agent, device.metrics = programs.update(device.agent, device.memory, np.int32(t), np.int32(repetition))
+        if crew.stopping():
+            device.agent = jax.device_put(before)
+            return False
+        if repetition % WAIT_EVERY == 0:
+            jax.block_until_ready(device.metrics)
+    return True
+
+
+def _learn(crew: Crew, programs: Programs, device: Device, t: int) -> None:
+    """One gradient step every so many decisions."""
+    training = crew.config.training
+    since = t - given(training.warmup)
+    if since > 0 and since % training.update_every == 0:
+        device.agent, device.metrics = programs.update(device.agent, device.memory, np.int32(t), np.int32(0))
 
 
 def _record(
