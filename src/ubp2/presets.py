@@ -18,6 +18,7 @@ from ubp2.configs import (
     OptimismConfig,
     PlannerConfig,
     PreferenceConfig,
+    SacConfig,
     TrainingConfig,
 )
 from ubp2.errors import UserError, did_you_mean, unknown_name
@@ -175,6 +176,7 @@ def _pebble(env: str) -> Config:
             batch_size=128,
         ),
         training=TrainingConfig(batch_size=512, warmup=500, discount=0.98),
+        sac=SacConfig(rune_decay=2e-5, mrn_every=2500),
         evaluation=EvaluationConfig(every=5000, episodes=10),
     )
 
