@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 __all__ = [
+    "NEIGHBOUR",
     "CheckpointConfig",
     "Config",
     "EnvironmentConfig",
@@ -26,6 +27,8 @@ __all__ = [
 
 
 T = TypeVar("T")
+
+NEIGHBOUR = 5  # novelty is the distance to the so many-th nearest state
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ubp2.configs import Config, PreferenceConfig, TeacherConfig, given
+from ubp2.configs import NEIGHBOUR, Config, PreferenceConfig, TeacherConfig, given
 from ubp2.errors import UserError
 
 __all__ = ["labels_that_fit", "resolve", "sessions_due"]
@@ -91,6 +91,8 @@ def _check_numbers(config: Config) -> None:
         "training.learning_rate": training.learning_rate,
         "training.grad_clip": training.grad_clip,
         "optimism.learning_rate": optimism.learning_rate,
+        "sac.alpha": config.sac.alpha,
+        "sac.alpha_learning_rate": config.sac.alpha_learning_rate,
         "planner.temperature": config.planner.temperature,
         "planner.min_std": config.planner.min_std,
     }
@@ -109,6 +111,10 @@ def _check_numbers(config: Config) -> None:
         "optimism.lambda_value": optimism.lambda_value,
         "preferences.center": config.preferences.center,
         "preferences.anchor": config.preferences.anchor,
+        "sac.reset_updates": config.sac.reset_updates,
+        "sac.rune_beta": config.sac.rune_beta,
+        "sac.mrn_weight": config.sac.mrn_weight,
+        "sac.surf_weight": config.sac.surf_weight,
     }
     for name, number in at_least_zero.items():
         if not number >= 0:
@@ -116,6 +122,9 @@ def _check_numbers(config: Config) -> None:
     for name, share in {
         "preferences.smoothing": config.preferences.smoothing,
         "preferences.recent": config.preferences.recent,
+        "sac.target_rate": config.sac.target_rate,
+        "sac.rune_decay": config.sac.rune_decay,
+        "sac.surf_threshold": config.sac.surf_threshold,
     }.items():
         if not 0 <= share <= 1:
             raise UserError(f"{name} is a share and must lie in [0, 1], got {share}")
@@ -168,6 +177,10 @@ def _check(config: Config, episode_decisions: int) -> None:
         "training.horizon": training.horizon,
         "training.update_every": training.update_every,
         "checkpoint.every": config.checkpoint.every,
+        "sac.epochs": config.sac.epochs,
+        "sac.target_every": config.sac.target_every,
+        "sac.mrn_every": config.sac.mrn_every,
+        "sac.surf_ratio": config.sac.surf_ratio,
     }
     for name, number in positive.items():
         if number < 1:
@@ -178,6 +191,11 @@ def _check(config: Config, episode_decisions: int) -> None:
     if config.agent == "sac" and not config.ceiling:
         raise UserError(
             "agent sac learns from the true reward: add --ceiling, or use --agent pebble to learn from labels"
+        )
+    if config.sac.neighbours < NEIGHBOUR:
+        raise UserError(
+            f"sac.neighbours must be at least {NEIGHBOUR}, got {config.sac.neighbours}: novelty is the distance to the "
+            f"{NEIGHBOUR}th nearest of them"
         )
     if not config.evaluation.controllers:
         raise UserError("evaluation.controllers is empty; name policy, planner or both")

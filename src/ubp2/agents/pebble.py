@@ -23,7 +23,7 @@ from ubp2.agents import sac
 from ubp2.agents.base import Action, Agent, Metrics
 from ubp2.agents.gradients import descend
 from ubp2.agents.sac import Transitions
-from ubp2.configs import Config
+from ubp2.configs import NEIGHBOUR, Config
 from ubp2.models import losses, normalizer
 from ubp2.models.networks import MLP, apply_members, apply_own, ensemble
 from ubp2.models.normalizer import Normalizer
@@ -31,8 +31,6 @@ from ubp2.replay import Replay
 from ubp2.types import Batch, Preferences, RewardTargets, Segments
 
 __all__ = ["Parts", "State", "fit", "init", "make_agent", "novelty", "optimizer", "rewards", "update"]
-
-NEIGHBOUR = 5
 
 
 class State(NamedTuple):
