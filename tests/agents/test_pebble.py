@@ -173,8 +173,8 @@ def test_a_fit_ends_at_its_most_epochs(config: Config, state: State) -> None:
     _, metrics = fit_of(endless, epochs=7, reset_updates=0)(state, make_replay(), make_pairs(), KEY)
     assert float(metrics["fit/epochs"]) == 7
     pairs = make_pairs()
-    alike: Any = [np.repeat(rows[:1], CAPACITY, axis=0) for rows in pairs[:4]]
-    contrary = Preferences(*alike, *pairs[4:])
+    alike: Any = [np.repeat(rows[:1], CAPACITY, axis=0) for rows in pairs[:4]] + list(pairs[4:])
+    contrary = Preferences._make(alike)
     contrary = contrary._replace(label=(np.arange(CAPACITY) % 2).astype(np.float32))  # type: ignore[arg-type]
     _, metrics = fit_of(config, epochs=7, reset_updates=0)(state, make_replay(), contrary, KEY)
     assert float(metrics["fit/epochs"]) == 7 and float(metrics["fit/accuracy"]) < 0.97
