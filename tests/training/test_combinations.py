@@ -72,9 +72,11 @@ def check(folder: Path, agent: str, teacher: str, strategy: str) -> None:
     answers = table(folder / "labels.sqlite", "SELECT annotator, label, weight FROM answers")
     assert len(answers) == len(asked) and {row[0] for row in answers} == {teacher}
     given = [label for _, label, weight in answers if weight > 0]
-    assert len(given) == 14 and set(given) <= {0.0, 0.5, 1.0}
-    assert (len(given) < len(answers)) == (teacher == "skip"), "who skips asks for more"
-    assert (0.5 in given) == (teacher == "equal")
+    assert set(given) <= {0.0, 0.5, 1.0} and (0.5 in given) == (teacher == "equal")
+    if teacher == "skip":
+        assert 0 < len(given) <= 14, "who skips a lot has not answered all questions when the run ends"
+    else:
+        assert len(given) == len(answers) == 14
     check_numbers(folder)
     sessions = [row for row in rows(folder, "labels") if "labels/accuracy_before" in row]
     assert len(rows(folder, "fit")) == (len(sessions) if agent in FIT_AT_SESSIONS else 0)
@@ -101,6 +103,8 @@ def test_a_run_with_each_agent_teacher_and_strategy(agent: str, teacher: str, st
     result = api.train(config_of(agent, strategy, teacher), env=env, out=tmp_path / "run", progress=False)
     assert (result.decisions, result.labels, result.finished) == (300, 14, True)
     check(tmp_path / "run", agent, teacher, strategy)
+    skipped = table(tmp_path / "run" / "labels.sqlite", "SELECT id FROM answers WHERE weight = 0")
+    assert bool(skipped) == (teacher == "skip")
 
 
 def test_a_run_of_sac_on_the_true_reward(tmp_path: Path) -> None:
@@ -130,7 +134,7 @@ def test_every_agent_with_every_strategy_and_every_teacher(
 ) -> None:
     config = config_of(agent, strategy)
     result = api.train(config, seeds=len(TEACHERS), env=near, out=tmp_path / "all", progress=False)
-    assert result.finished and result.labels == 14 * len(TEACHERS)
+    assert result.finished and result.decisions == 300
     for folder, teacher in zip(population.members(tmp_path / "all"), TEACHERS, strict=True):
         check(folder, agent, teacher, strategy)
 
