@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import ubp2
 from tests.test_cli import Api
 from ubp2.agents.registry import AGENTS
 from ubp2.cli import main
@@ -93,6 +94,7 @@ def test_it_survives_yaml(tmp_path: Path) -> None:
 def test_it_is_a_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     api = Api()
     monkeypatch.setitem(sys.modules, "ubp2.api", api)
+    monkeypatch.setattr(ubp2, "api", api, raising=False)
     assert main(["train", "--agent", "ubp2", "--ablation", "0110", "--quiet"]) == 0
     assert main(["train", "--agent", "mbp", "--quiet"]) == 0
     assert [(call[1].agent, call[1].ablation) for call in api.calls] == [("ubp2", "0110"), ("mbp", None)]
