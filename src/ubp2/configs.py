@@ -244,6 +244,8 @@ class TrainingConfig:
 class SacConfig:
     """Soft actor-critic, and PEBBLE on top of it; sizes and rates are those of `model` and `training`."""
 
+    log_std: tuple[float, float] = (-5.0, 2.0)
+    """Bounds of the policy's log standard deviation, which starts in their middle."""
     alpha: float = 0.1
     """Initial temperature."""
     alpha_learning_rate: float = 1e-4

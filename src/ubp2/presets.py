@@ -162,7 +162,7 @@ def _pebble(env: str) -> Config:
         env=env,
         agent="pebble",
         steps=500_000,
-        model=ModelConfig(width=256, depth=3, reward_members=3, policy_log_std=(-5.0, 2.0)),
+        model=ModelConfig(width=256, depth=3, reward_members=3),
         preferences=PreferenceConfig(
             strategy="disagreement",
             segment_length=25,

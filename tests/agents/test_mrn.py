@@ -73,7 +73,7 @@ def reference(critics: MLP, members: MLP) -> Any:
     """The outer loss in double precision, by the paper: an SGD step of both critics, then their cross-entropies."""
     moved = jnp.concatenate([MOVED.z, MOVED.action], axis=-1).astype(float)
     mask = jnp.asarray(MOVED.mask, float)
-    target = outputs(members, moved)[..., 0].mean(0) + FUTURE
+    target = jnp.tanh(outputs(members, moved)[..., 0]).mean(0) + FUTURE
 
     def inner(critics: MLP) -> Any:
         errors = (outputs(critics, moved)[..., 0] - target) ** 2
@@ -117,14 +117,18 @@ def test_the_outer_loss_is_that_of_critics_one_step_on(own: Config, state: State
 
 
 def test_its_gradient_along_random_directions(state: State, loss, gradient: Tree) -> None:
-    rng = np.random.default_rng(0)
+    rng, size = (
+        np.random.default_rng(0),
+        float(np.sqrt(sum(np.sum(doubles(g) ** 2) for g in jax.tree.leaves(gradient)))),
+    )
+    slopes = []
     for _ in range(5):
         direction = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape), state.reward)
         parts = jax.tree.map(lambda g, d: float(np.sum(np.asarray(g, np.float64) * d)), gradient, direction)
         wanted = slope(loss, state.reward, direction)
-        size = np.sqrt(sum(float(np.sum(np.asarray(g, np.float64) ** 2)) for g in jax.tree.leaves(gradient)))
         assert abs(sum(jax.tree.leaves(parts)) - wanted) < 2e-3 * size, "small beside the gradient's length"
-        assert abs(wanted) > 0.01 * size
+        slopes.append(abs(wanted))
+    assert np.median(slopes) > 0.1 * size
 
 
 def test_its_gradient_for_single_weights(state: State, loss, gradient: Tree) -> None:
@@ -137,13 +141,6 @@ def test_its_gradient_for_single_weights(state: State, loss, gradient: Tree) -> 
             units[number][place] = 1.0
             wanted = slope(loss, state.reward, jax.tree.unflatten(tree, units))
             assert found[place] == pytest.approx(wanted, rel=5e-3, abs=1e-8)
-
-
-def test_the_gradient_is_not_zero_and_reads_no_deviation(gradient: Tree) -> None:
-    """The second output of a member, its deviation, has no part in what critics learn."""
-    assert finite(gradient)
-    last = np.asarray(gradient.weights[-1])
-    assert np.abs(last[..., 0]).max() > 0 and np.all(last[..., 1] == 0)
 
 
 @pytest.fixture(scope="module")

@@ -74,7 +74,7 @@ def novelty_of(obs: Any, others: Any) -> np.ndarray:
 
 def reward_of(state: State, obs: Any, action: Any) -> np.ndarray:
     """What each member gives, in double precision: [E, ...]."""
-    return numpy_members(state.reward, normalised(np.asarray(obs, np.float64)), np.asarray(action))
+    return np.tanh(numpy_members(state.reward, normalised(np.asarray(obs, np.float64)), np.asarray(action)))
 
 
 def paid(metrics: dict[str, Any]) -> float:
@@ -111,6 +111,30 @@ def test_before_the_first_session_it_is_paid_novelty_over_its_running_deviation(
         assert paid(metrics) == pytest.approx(mean_where(batch.mask[0], found) / seen.std(), rel=2e-3)
 
 
+def test_the_running_deviation_of_the_published_code(config: Config, state: State) -> None:
+    """It starts at 1, and adds the share of new samples to the mean where it should multiply by it."""
+    own = agent_of(config, compat="bpref-code")
+    mean, var, count = 0.0, 1.0, 1e-4
+    state, update = state._replace(novelty=own.init(KEY).novelty), quick_jit(own.update)
+    for number in range(4):
+        batch = make_batch(seed=number)
+        state, metrics = update(state, batch, make_pairs(0), jax.random.key(number))
+        found = novelty_of(batch.obs[0], batch.others)
+        real = found[np.asarray(batch.mask[0]) > 0]
+        total, gap = count + len(real), real.mean() - mean
+        squares = var * count + real.var(ddof=1) * len(real) + gap**2 * count * len(real) / total
+        mean, var, count = mean + gap + len(real) / total, squares / total, total
+        assert paid(metrics) == pytest.approx(real.mean() / np.sqrt(var), rel=2e-3)
+
+
+def test_neighbours_are_not_looked_for_once_every_seed_has_labels(state: State, update) -> None:
+    state, batch = state._replace(sessions=jnp.int32(1)), make_batch()
+    ahead, told = update(state, batch._replace(labelled=np.bool_(True)), make_pairs(), KEY)
+    _, untold = update(state, batch, make_pairs(), KEY)
+    assert paid(told) == paid(untold)
+    np.testing.assert_array_equal(ahead.novelty, state.novelty)
+
+
 def test_after_it_the_mean_of_the_present_members_counts_at_once(state: State, update) -> None:
     """There is nothing to relabel: other members in the state are another reward in the same update."""
     state, batch = state._replace(sessions=jnp.int32(1)), make_batch()
@@ -126,7 +150,7 @@ def test_sac_learns_from_exactly_what_it_is_paid(config: Config, state: State, u
     state, batch = state._replace(sessions=jnp.int32(2)), make_batch()
     after, metrics = update(state, batch, make_pairs(), KEY)
     moved = sac.transitions(state.sac, batch)
-    members = pebble.rewards(config, state.reward, moved.z, moved.action)
+    members = pebble.rewards(state.reward, moved.z, moved.action)
     assert members.shape == (config.model.reward_members, ROWS)
     np.testing.assert_allclose(members, reward_of(state, batch.obs[0], batch.action[0]), rtol=2e-3, atol=1e-4)
     true, _ = update(state, batch, RewardTargets(jnp.mean(members, axis=0)[None]), KEY)

@@ -47,7 +47,7 @@ def state(config: Config) -> State:
 def numpy_policy(config: Config, state: State, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation before the tanh."""
     output = numpy_mlp(jax.tree.map(np.asarray, state.policy), np.asarray(z, np.float64))
-    low, high = config.model.policy_log_std
+    low, high = config.sac.log_std
     return output[:, :ACTION], np.exp(low + (high - low) * (np.tanh(output[:, ACTION:]) + 1) / 2)
 
 

@@ -105,6 +105,12 @@ def test_a_share_of_new_segments() -> None:
     assert evenly(draw(filled(), recent=1.0, every=2)[0], places())
 
 
+def test_segments_of_the_published_code_never_end_with_their_episode() -> None:
+    first, second, count = draw(filled(), compat="bpref-code")
+    among = {(e, start) for e in range(6) for start in range(LENGTHS[e] - LENGTH)}
+    assert evenly(first, among) and evenly(second, among) and count == len(among)
+
+
 def test_no_place_is_said_so() -> None:
     empty = replay_.init(64, 2, 1)
     for source in ("replay", "recent", "local"):

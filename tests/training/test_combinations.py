@@ -28,7 +28,7 @@ from ubp2.preference.teachers import TEACHERS
 from ubp2.resolving import MODEL_FREE
 from ubp2.training import session
 
-AGENTS = ("ubp2", "mbp", "pebble", "rune", "mrn", "sac")  # a new agent is added here, and to COVER
+AGENTS = ("ubp2", "mbp", "pebble", "rune", "mrn", "surf", "sac")  # a new agent is added here, and to COVER
 ASK = [agent for agent in AGENTS if agent != "sac"]  # sac has the true reward
 PAIRS_AT_RANDOM = ["mbp"]  # whatever the config says
 FIT_AT_SESSIONS = [agent for agent in MODEL_FREE if agent != "sac"]
@@ -48,6 +48,7 @@ COVER = [
     ("mrn", "mistake", "information-gain"),
     ("mrn", "noisy", "thompson"),
     ("mrn", "equal", "kcenter-disagreement"),
+    ("surf", "mistake", "disagreement"),
     ("ubp2", "equal", "entropy"),
     ("mbp", "myopic", "uniform"),
 ]

@@ -139,11 +139,15 @@ def update(
     else:
         if parts.before is not None:
             state = parts.before(state, moved, supervision, k_before)
-        learned = parts.pay(state, rewards(state.reward, moved.z, moved.action))
-        assert batch.others is not None
-        strange, seen = _paid_for_novelty(config, state, moved, normalizer.normalize(state.sac.stats, batch.others))
+        learned, others, labelled = rewards(state.reward, moved.z, moved.action), batch.others, batch.labelled
+        assert others is not None and labelled is not None
+        strange, seen = jax.lax.cond(  # neighbours are not looked for in vain
+            labelled,
+            lambda: (jnp.zeros(moved.mask.shape), state.novelty),
+            lambda: _paid_for_novelty(config, state, moved, normalizer.normalize(state.sac.stats, others)),
+        )
         state = state._replace(novelty=seen)
-        paid = jax.lax.stop_gradient(jnp.where(state.sessions > 0, learned, strange))
+        paid = jax.lax.stop_gradient(jnp.where(state.sessions > 0, parts.pay(state, learned), strange))
     following, metrics = sac.learn(config, state.sac, moved, paid, k_learn)
     return state._replace(sac=following), metrics | {"reward/paid": losses.masked_mean(paid, moved.mask)}
 
@@ -167,8 +171,9 @@ def fit(
             )
         logits = jnp.sum(left - right, axis=-1)
         error, accuracy = jax.vmap(losses.preference_loss)(logits, pairs.label, pairs.weight)
+        decided = jnp.sum(pairs.weight * (pairs.label != 0.5), axis=1)
         more = 0.0 if parts.besides is None else parts.besides(members, stats, replay, jax.random.fold_in(key, 1))
-        return jnp.sum(error) + more, accuracy * jnp.sum(pairs.weight, axis=1)
+        return jnp.sum(error) + more, accuracy * decided
 
     def epoch(carry: tuple[MLP, optax.OptState, Array, Array]):
         members, moments, number, _ = carry
@@ -193,8 +198,8 @@ def fit(
         batches = (preferences.count + size - 1) // size
         start = (members, moments, jnp.zeros(config.model.reward_members))
         members, moments, right = jax.lax.fori_loop(0, batches, step, start)
-        weight = jnp.sum(jnp.where(filled, preferences.weight, 0.0))
-        return members, moments, number + 1, jnp.mean(right) / jnp.maximum(weight, 1.0)
+        decided = jnp.sum(jnp.where(filled & (preferences.label != 0.5), preferences.weight, 0.0))
+        return members, moments, number + 1, jnp.mean(right) / jnp.maximum(decided, 1.0)
 
     def unfinished(carry: tuple[MLP, optax.OptState, Array, Array]) -> Array:
         return (carry[2] < config.sac.epochs) & (carry[3] <= stop)
@@ -224,7 +229,7 @@ def _begin(
     def step(state: State, key: Array) -> tuple[State, None]:
         k_batch, k_update = jax.random.split(key)
         batch = replay_.sample(replay, k_batch, config.training.batch_size, 1)
-        batch = batch._replace(others=batch.obs[0])  # nobody is paid for novelty any more
+        batch = batch._replace(others=batch.obs[0], labelled=jnp.ones((), bool))
         return update(config, parts, state, batch, preferences, k_update)[0], None
 
     return jax.lax.scan(step, state, jax.random.split(keys[1], config.sac.reset_updates))[0]

@@ -22,7 +22,8 @@ def coefficient(config: Config, decision: Array) -> Array:
 
 def pay(config: Config, state: State, rewards: Array) -> Array:
     """Mean of the members' rewards [E, N] and beta_t times their standard deviation: [N]."""
-    decision = given(config.training.warmup) + state.sac.updates * config.training.update_every
+    at_once = given(config.training.warmup_updates) + config.sac.reset_updates * (state.sessions > 0)
+    decision = given(config.training.warmup) + (state.sac.updates - at_once) * config.training.update_every
     return jnp.mean(rewards, axis=0) + coefficient(config, decision) * jnp.std(rewards, axis=0)
 
 

@@ -7,6 +7,7 @@ whatever reward it is handed; nothing here knows where a reward comes from.
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -111,6 +112,12 @@ def transitions(state: State, batch: Batch) -> Transitions:
     return Transitions(z, batch.action[0], z_next, batch.terminated[0], batch.mask[0])
 
 
+def policy_of(config: Config, network: MLP, z: Array, key: Array, scale: Array | float = 1.0) -> tuple[Array, Array]:
+    """Sampled actions [..., A] and their log densities [...], with SAC's own bounds on the deviation."""
+    model = dataclasses.replace(config.model, policy_log_std=config.sac.log_std)
+    return world_model.policy(model, network, z, key, scale)
+
+
 def values(critics: MLP, z: Array, action: Array) -> Array:
     """Of both critics: [2, N]."""
     return world_model.value_logits(critics, z, action)[..., 0]
@@ -127,7 +134,7 @@ def lower(both: Array) -> Array:
 
 def target_values(config: Config, state: State, moved: Transitions, key: Array) -> Array:
     """gamma (min Q'(s', a') - alpha log pi(a' | s')), nothing beyond the end of the task: [N]."""
-    action, log_density = world_model.policy(config.model, state.policy, moved.z_next, key)
+    action, log_density = policy_of(config, state.policy, moved.z_next, key)
     soft = lower(values(state.targets, moved.z_next, action)) - jnp.exp(state.log_alpha) * log_density
     return given(config.training.discount) * (1.0 - moved.terminated) * soft
 
@@ -153,7 +160,7 @@ def learn(config: Config, state: State, moved: Transitions, reward: Array, key: 
     asked, alpha = light(critics), jnp.exp(state.log_alpha)
 
     def loss_of_policy(policy: MLP) -> tuple[Array, Array]:
-        action, log_density = world_model.policy(config.model, light(policy), moved.z, k_policy)
+        action, log_density = policy_of(config, light(policy), moved.z, k_policy)
         worth = lower(values(asked, moved.z, action))
         return losses.masked_mean(alpha * log_density - worth, moved.mask), losses.masked_mean(-log_density, moved.mask)
 
@@ -184,7 +191,7 @@ def learn(config: Config, state: State, moved: Transitions, reward: Array, key: 
 def act(config: Config, state: State, carry: Array, obs: Array, explore: Array, key: Array) -> Action:
     """Sample the policy, or take its mode without exploration."""
     z = normalizer.normalize(state.stats, obs)
-    action, _ = world_model.policy(config.model, state.policy, z, key, scale=explore)
+    action, _ = policy_of(config, state.policy, z, key, scale=explore)
     zero = jnp.zeros(())
     return Action(action, carry, Scores(zero, zero, zero, zero, zero), jnp.zeros((), jnp.int32))
 
