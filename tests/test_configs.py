@@ -93,15 +93,19 @@ def test_a_run_may_end_before_its_budget() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "episode", "every", "labels"),
+    ("steps", "episode", "every", "first", "labels"),
     [
-        (1000, 100, 250, 40),  # sessions at 300, 500, 800, 1000
-        (1000, 400, 250, 20),  # two whole episodes, one session at the end of each
-        (99, 100, 10, 0),  # no episode ends
+        (1000, 100, 250, None, 40),  # sessions at 300, 500, 800, 1000
+        (1000, 400, 250, None, 20),  # two whole episodes, one session at the end of each
+        (99, 100, 10, None, 0),  # no episode ends
+        (1000, 100, 250, 600, 20),  # 600, 900
+        (1000, 100, 20, 750, 30),  # 800, 900, 1000
+        (1000, 100, 250, 0, 50),  # 100, 300, 500, 800, 1000
+        (1000, 100, 250, 1001, 0),
     ],
 )
-def test_labels_that_fit(steps: int, episode: int, every: int, labels: int) -> None:
-    assert labels_that_fit(PreferenceConfig(per_session=10, every=every), steps, episode) == labels
+def test_labels_that_fit(steps: int, episode: int, every: int, first: int | None, labels: int) -> None:
+    assert labels_that_fit(PreferenceConfig(per_session=10, every=every, first=first), steps, episode) == labels
 
 
 def test_resolve_changes_nothing_that_is_set() -> None:

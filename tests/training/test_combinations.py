@@ -170,3 +170,18 @@ def test_each_seed_of_pebble_does_what_it_would_do_alone(tmp_path: Path) -> None
         assert_close_run(folder, alone(config, tmp_path / f"alone-{seed}", seed, Uneven))
     fits = [[row["decision"] for row in rows(folder, "fit")] for folder in members]
     assert fits[0] and fits[1] and fits[0] != fits[1], "the seeds must not learn together, or this proves little"
+
+
+def test_the_first_session_of_pebble_comes_when_it_should_and_asks_at_random(tmp_path: Path) -> None:
+    """Whatever the strategy: a reward that has not been fitted has nothing to say."""
+    asked = {}
+    for strategy in ("uniform", "disagreement"):
+        config = from_dict({"preferences": {"first": 100}}, config_of("pebble", strategy))
+        assert api.train(config, out=tmp_path / strategy, progress=False).finished
+        columns = "session, decision, left_episode, left_start, right_episode, right_start"
+        asked[strategy] = table(tmp_path / strategy / "labels.sqlite", f"SELECT {columns} FROM queries")
+    decisions = sorted({row[1] for row in asked["uniform"]})
+    assert decisions == [100, 140, 180, 220], "sessions at ends of episodes of 20, the first at 100, then every 40"
+    first = {name: [row for row in rows if row[0] == 0] for name, rows in asked.items()}
+    assert first["uniform"] == first["disagreement"] != []
+    assert asked["uniform"] != asked["disagreement"]
