@@ -1,6 +1,6 @@
 """Every command and snippet of the README runs, made small: the same words, then flags that shrink the run.
 
-So does the teacher that docs/teachers.md adds; its commands are parsed.
+So does the teacher that docs/teachers.md adds; its commands, and those of the pages of the agents, are parsed.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ import pytest
 
 import ubp2
 from ubp2 import cli
+from ubp2.agents.registry import AGENTS
 from ubp2.config_io import load_yaml
 from ubp2.configs import Config
 from ubp2.presets import preset as real_preset
+from ubp2.resolving import resolve
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -25,8 +27,8 @@ TEACHERS = (ROOT / "docs" / "teachers.md").read_text(encoding="utf-8")
 SMALL = shlex.split(
     "--steps 400 --training.warmup 100 --training.warmup-updates 2 --training.batch-size 8 --model.width 16 "
     "--model.depth 1 --planner.samples 8 --planner.elites 4 --planner.policy-samples 2 --planner.iterations 1 "
-    "--planner.horizon 2 --preferences.every 200 --preferences.per-session 2 --preferences.budget 2 "
-    "--preferences.candidates 8 --evaluation.every 0 --evaluation.episodes 1 --environment.in-process"
+    "--planner.horizon 2 --preferences.every 200 --preferences.first 200 --preferences.per-session 2 "
+    "--preferences.budget 2 --preferences.candidates 8 --evaluation.every 0 --evaluation.episodes 1 --environment.in-process"
 )
 
 
@@ -110,3 +112,15 @@ def test_commands_with_teachers_are_understood() -> None:
     assert names == ["oracle", "noisy", "myopic", "mistake", "skip", "equal", "noisy"]
     parsed = cli._parse_train(["--teacher.compat", "bpref-code"])
     assert parsed and parsed.config.teacher.compat == "bpref-code"
+
+
+def test_every_agent_has_a_page_whose_commands_are_understood() -> None:
+    index = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
+    for agent in AGENTS:
+        assert f"[{agent}](agents/{agent}.md)" in index
+        page = (ROOT / "docs" / "agents" / f"{agent}.md").read_text(encoding="utf-8")
+        (command,) = re.findall(r"\*\*Command.\*\* `ubp2 train ([^`]*)`", page)
+        parsed = cli._parse_train(shlex.split(command))
+        assert parsed and resolve(parsed.config, episode_decisions=100).agent == agent
+        for section, field in re.findall(r"`(sac|preferences|training)\.(\w+)", page):
+            assert hasattr(getattr(parsed.config, section), field), f"{page}: {section}.{field}"
