@@ -146,8 +146,9 @@ def update(
             lambda: (jnp.zeros(moved.mask.shape), state.novelty),
             lambda: _paid_for_novelty(config, state, moved, normalizer.normalize(state.sac.stats, others)),
         )
-        state = state._replace(novelty=seen)
-        paid = jax.lax.stop_gradient(jnp.where(state.sessions > 0, parts.pay(state, learned), strange))
+        taught = state.sessions > 0
+        paid = jax.lax.stop_gradient(jnp.where(taught, parts.pay(state, learned), strange))
+        state = state._replace(novelty=jnp.where(taught, state.novelty, seen))
     following, metrics = sac.learn(config, state.sac, moved, paid, k_learn)
     return state._replace(sac=following), metrics | {"reward/paid": losses.masked_mean(paid, moved.mask)}
 
