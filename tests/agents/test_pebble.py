@@ -47,7 +47,7 @@ def agent_of(config: Config, **changes: Any) -> Agent:
 def fit_of(config: Config, **changes: Any) -> Callable[..., tuple[State, dict[str, Any]]]:
     fit = agent_of(config, **changes).fit
     assert fit is not None
-    return quick_jit(lambda state, replay, pairs, key, first=True: fit(state, replay, pairs, jnp.asarray(first), key))
+    return quick_jit(fit)
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,7 @@ def test_the_fit_has_all_its_epochs_and_answers_its_labels(config: Config) -> No
         own = replaced(own, training=replaced(own.training, learning_rate=3e-3))
         fit = make_agent(own, OBS, ACTION).fit
         assert fit is not None
-        after, found[name] = quick_jit(fit)(make_pebble(own), make_replay(), make_pairs(), jnp.asarray(True), KEY)
+        after, found[name] = quick_jit(fit)(make_pebble(own), make_replay(), make_pairs(), KEY)
         assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(after.reward))
     assert found["pebble"]["fit/epochs"] < 60 and found["surf"]["fit/epochs"] == 60
     assert found["surf"]["fit/accuracy"] > 0.9

@@ -38,6 +38,5 @@ class Agent(NamedTuple):
     update: Callable[[State, Batch, Preferences | RewardTargets, Array], tuple[State, Metrics]]
     segment_returns: Callable[[State, Segments], Array]  # [E, N]
     predict_reward: Callable[[State, Array, Array], Array]  # obs [N, D], action [N, A] -> [N]
-    # After a session: state, replay, preferences, whether it may be the first (of any seed), key
-    fit: Callable[[State, Replay, Preferences, Array, Array], tuple[State, Metrics]] | None = None
+    fit: Callable[[State, Replay, Preferences, Array], tuple[State, Metrics]] | None = None  # after each session
     others: int = 0  # further states of the replay that an update wants to see

@@ -154,12 +154,9 @@ def update(
 
 
 def fit(
-    config: Config, parts: Parts, state: State, replay: Replay, preferences: Preferences, first: Array, key: Array
+    config: Config, parts: Parts, state: State, replay: Replay, preferences: Preferences, key: Array
 ) -> tuple[State, Metrics]:
-    """The members learn from all labels so far, some epochs or until they answer them; the first time critics reset.
-
-    first: it may be the first time. Other seeds learn at the same time, and what only one of them needs costs them all.
-    """
+    """The members learn from all labels so far, some epochs or until they answer them; the first time critics reset."""
     k_epochs, k_reset, k_updates = jax.random.split(key, 3)
     size, capacity = min(config.preferences.batch_size, len(preferences.label)), len(preferences.label)
     stats, stop = state.sac.stats, config.preferences.stop_accuracy
@@ -210,12 +207,13 @@ def fit(
 
     start = (state.reward, state.reward_optimizer, jnp.zeros((), jnp.int32), jnp.zeros(()))
     members, moments, epochs, accuracy = jax.lax.while_loop(unfinished, epoch, start)
-    own_first = state.sessions == 0
+    first = state.sessions == 0
     state = state._replace(reward=members, reward_optimizer=moments, sessions=state.sessions + 1)
-    begin = partial(_begin, config, parts, replay, preferences, (k_reset, k_updates))
-    begun = jax.lax.cond(first, begin, lambda state: state, state)
-    state = jax.tree.map(partial(jnp.where, own_first), begun, state)
-    return state, {"fit/epochs": epochs.astype(jnp.float32), "fit/accuracy": accuracy}
+    metrics = {"fit/epochs": epochs.astype(jnp.float32), "fit/accuracy": accuracy}
+    state = jax.lax.cond(
+        first, partial(_begin, config, parts, replay, preferences, (k_reset, k_updates)), lambda s: s, state
+    )
+    return state, metrics
 
 
 def own_rewards(members: MLP, stats: Normalizer, obs: Array, action: Array) -> Array:

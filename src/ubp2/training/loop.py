@@ -266,7 +266,7 @@ def _ask(crew: Crew, agent: Agent, programs: Programs, state: State, ended: list
     selections = {i: chosen for i, chosen in jax.device_get(selections).items() if chosen.places > 0}
     # Without a place no episode was long enough so far: the session stays due.
     answers = crew.each(lambda i: _converse(crew, counters, i, selections[i]), selections)
-    told, first = np.zeros(crew.size, bool), counters.labels == 0
+    told = np.zeros(crew.size, bool)
     for i, answered in answers.items():
         packed = list(session.batches(config, crew.envs.spec, answered))
         outcome = session.collect(programs, device.agent, device.memory.preferences, i, packed)
@@ -282,9 +282,7 @@ def _ask(crew: Crew, agent: Agent, programs: Programs, state: State, ended: list
             values["labels/accuracy_before"] = outcome.accuracy_before
         crew.members[i].metrics.write("labels", t, values)
     if told.any() and agent.fit is not None:
-        device.agent, found = programs.fit(
-            device.agent, device.memory, told, np.bool_((told & first).any()), np.int32(t)
-        )
+        device.agent, found = programs.fit(device.agent, device.memory, told, np.int32(t))
         found = jax.device_get(found)
         for i in np.flatnonzero(told).tolist():
             crew.members[i].metrics.write("fit", t, {name: float(value[i]) for name, value in found.items()})

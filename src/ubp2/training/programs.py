@@ -70,7 +70,7 @@ class Programs(NamedTuple):
     update: Program  # state, memory, step, repetition -> state, metrics
     select: Program  # state, memory, seed, step -> Selection
     judge: Program  # state, seed, rows [K] -> predicted returns [2, K] of the left and the right segments
-    fit: Program  # state, memory, due [S], first [], step -> state, metrics; for agents that learn at sessions
+    fit: Program  # state, memory, due [S], step -> state, metrics; for agents that learn their reward at sessions
     remember: Program  # preferences, seed, rows [K] -> preferences
     eval_plan: Program  # `plan` and `react` with the environments of the evaluation
     eval_react: Program
@@ -162,13 +162,11 @@ def _update(
     return agent.update(state, batch, supervision, k_update)
 
 
-def _fit(
-    agent: Agent, root: Array, state: Any, memory: Memory, due: Array, first: Array, step: Array
-) -> tuple[Any, Metrics]:
+def _fit(agent: Agent, root: Array, state: Any, memory: Memory, due: Array, step: Array):
     """What the agent learns at a session; a seed that had none stays as it is."""
     assert agent.fit is not None
     key = _fold(root, jnp.int32(STREAMS["fit"]), step)
-    learned, metrics = agent.fit(state, memory.replay, memory.preferences, first, key)
+    learned, metrics = agent.fit(state, memory.replay, memory.preferences, key)
     return jax.tree.map(partial(jnp.where, due), learned, state), metrics
 
 
@@ -233,7 +231,7 @@ def make_programs(config: Config, agent: Agent, spec: EnvSpec, seeds: Sequence[i
         update=Program(update, bound=(roots,), donate=(0,)),
         select=Program(select, bound=(roots,)),
         judge=Program(lambda state, seed, rows: _judge(agent, at(state, seed, count), rows)),
-        fit=Program(lift(partial(_fit, agent), count, (0, 0, 0, 0, None, None)), bound=(roots,), donate=(0,)),
+        fit=Program(lift(partial(_fit, agent), count, (0, 0, 0, 0, None)), bound=(roots,), donate=(0,)),
         remember=Program(remember, donate=(0,)),
         eval_plan=plan if alike else acting(agent.plan),
         eval_react=react if alike else acting(agent.react),

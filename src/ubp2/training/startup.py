@@ -53,7 +53,7 @@ def prepare(programs: Programs, agent: Agent, config: Config, spec: EnvSpec, see
         programs.remember.prepare(memory.preferences, number, rows)
         programs.react.prepare(*acting(1))
         if agent.fit is not None:
-            programs.fit.prepare(state, memory, of(dtype=jnp.bool_), flag, number)
+            programs.fit.prepare(state, memory, of(dtype=jnp.bool_), number)
         if seeds > 1:
             acted = Acted(carry, of(1, spec.action_dim + TERMS + 1))  # type: ignore[arg-type]
             programs.pick.prepare(of(dtype=jnp.bool_), acted, acted)
