@@ -28,7 +28,8 @@ SMALL = shlex.split(
     "--steps 400 --training.warmup 100 --training.warmup-updates 2 --training.batch-size 8 --model.width 16 "
     "--model.depth 1 --planner.samples 8 --planner.elites 4 --planner.policy-samples 2 --planner.iterations 1 "
     "--planner.horizon 2 --preferences.every 200 --preferences.first 200 --preferences.per-session 2 "
-    "--preferences.budget 2 --preferences.candidates 8 --evaluation.every 0 --evaluation.episodes 1 --environment.in-process"
+    "--preferences.budget 2 --preferences.candidates 8 --evaluation.every 0 --evaluation.episodes 1 "
+    "--environment.in-process"
 )
 
 

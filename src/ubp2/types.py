@@ -58,7 +58,6 @@ class Batch(NamedTuple):
     mask: Array  # [H, N] float32, 0 beyond the end of the episode
     index: Array  # [H, N] int32, slots in the replay
     others: Array | None = None  # [M, D] further observations, for an agent that asks for them
-    labelled: Array | None = None  # [] bool, with them: every seed has had its first label
 
 
 class Segments(NamedTuple):

@@ -127,12 +127,17 @@ def test_the_running_deviation_of_the_published_code(config: Config, state: Stat
         assert paid(metrics) == pytest.approx(real.mean() / np.sqrt(var), rel=2e-3)
 
 
-def test_neighbours_are_not_looked_for_once_every_seed_has_labels(state: State, update) -> None:
-    state, batch = state._replace(sessions=jnp.int32(1)), make_batch()
-    ahead, told = update(state, batch._replace(labelled=np.bool_(True)), make_pairs(), KEY)
-    _, untold = update(state, batch, make_pairs(), KEY)
-    assert paid(told) == paid(untold)
-    np.testing.assert_array_equal(ahead.novelty, state.novelty)
+def test_each_of_two_seeds_is_paid_as_if_alone(state: State, config: Config) -> None:
+    """One seeks novelty still, the other has had its labels."""
+    states = [state, state._replace(sessions=jnp.int32(1))]
+    update = agent_of(config).update
+    batch, both = make_batch(), jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+    ahead, metrics = quick_jit(jax.vmap(lambda own: update(own, batch, make_pairs(), KEY)))(both)
+    for i, own in enumerate(states):
+        after, alone = quick_jit(update)(own, batch, make_pairs(), KEY)
+        assert float(metrics["reward/paid"][i]) == pytest.approx(paid(alone), rel=1e-4)
+        np.testing.assert_allclose(ahead.novelty[i], after.novelty, rtol=1e-4)
+    np.testing.assert_array_equal(ahead.novelty[1], state.novelty)
 
 
 def test_after_it_the_mean_of_the_present_members_counts_at_once(state: State, update) -> None:

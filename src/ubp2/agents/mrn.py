@@ -15,6 +15,7 @@ from jax import Array
 
 from ubp2.agents import pebble, sac
 from ubp2.agents.base import Agent
+from ubp2.agents.branch import when
 from ubp2.agents.gradients import descend
 from ubp2.agents.pebble import Parts, State
 from ubp2.agents.sac import Transitions
@@ -56,7 +57,7 @@ def before(config: Config, state: State, moved: Transitions, pairs: Preferences,
         return state._replace(reward=reward, reward_optimizer=optimizer)
 
     due = (state.sessions > 0) & (state.sac.updates % config.sac.mrn_every == 0)
-    return jax.lax.cond(due, step, lambda state: state, state)
+    return when(due, step, state)
 
 
 def make_agent(config: Config, obs_dim: int, action_dim: int) -> Agent:

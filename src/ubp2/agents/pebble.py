@@ -21,6 +21,7 @@ from jax import Array
 from ubp2 import replay as replay_
 from ubp2.agents import sac
 from ubp2.agents.base import Action, Agent, Metrics
+from ubp2.agents.branch import when
 from ubp2.agents.gradients import descend
 from ubp2.agents.sac import Transitions
 from ubp2.configs import NEIGHBOUR, Config
@@ -104,14 +105,16 @@ def _as_published(config: Config) -> bool:
     return config.sac.compat == "bpref-code"
 
 
-def _paid_for_novelty(config: Config, state: State, moved: Transitions, others: Array) -> tuple[Array, Array]:
+def _paid_for_novelty(
+    config: Config, moved: Transitions, others: Array, before: tuple[Array, Array]
+) -> tuple[Array, Array]:
     """Novelty [N] in units of its running standard deviation, and the statistics with this minibatch in them.
 
     The published code adds the share of new samples to the mean where it should multiply by it, and starts from a
     deviation of 1: the deviation is far too large at first, and the novelty paid too small.
     """
     found = novelty(moved.z, others)
-    count, mean, square = state.novelty
+    count, mean, square = before[1]
     own_count, own_mean = jnp.sum(moved.mask), losses.masked_mean(found, moved.mask)
     own_square = jnp.sum(moved.mask * (found - own_mean) ** 2)
     total, gap = jnp.maximum(count + own_count, 1.0), own_mean - mean
@@ -139,16 +142,13 @@ def update(
     else:
         if parts.before is not None:
             state = parts.before(state, moved, supervision, k_before)
-        learned, others, labelled = rewards(state.reward, moved.z, moved.action), batch.others, batch.labelled
-        assert others is not None and labelled is not None
-        strange, seen = jax.lax.cond(  # neighbours are not looked for in vain
-            labelled,
-            lambda: (jnp.zeros(moved.mask.shape), state.novelty),
-            lambda: _paid_for_novelty(config, state, moved, normalizer.normalize(state.sac.stats, others)),
-        )
-        taught = state.sessions > 0
-        paid = jax.lax.stop_gradient(jnp.where(taught, parts.pay(state, learned), strange))
-        state = state._replace(novelty=jnp.where(taught, state.novelty, seen))
+        taught, others = state.sessions > 0, batch.others
+        assert others is not None
+        seek = partial(_paid_for_novelty, config, moved, normalizer.normalize(state.sac.stats, others))
+        strange, seen = when(~taught, seek, (jnp.zeros(moved.mask.shape), state.novelty))
+        learned = parts.pay(state, rewards(state.reward, moved.z, moved.action))
+        paid = jax.lax.stop_gradient(jnp.where(taught, learned, strange))
+        state = state._replace(novelty=seen)
     following, metrics = sac.learn(config, state.sac, moved, paid, k_learn)
     return state._replace(sac=following), metrics | {"reward/paid": losses.masked_mean(paid, moved.mask)}
 
@@ -210,10 +210,7 @@ def fit(
     first = state.sessions == 0
     state = state._replace(reward=members, reward_optimizer=moments, sessions=state.sessions + 1)
     metrics = {"fit/epochs": epochs.astype(jnp.float32), "fit/accuracy": accuracy}
-    state = jax.lax.cond(
-        first, partial(_begin, config, parts, replay, preferences, (k_reset, k_updates)), lambda s: s, state
-    )
-    return state, metrics
+    return when(first, partial(_begin, config, parts, replay, preferences, (k_reset, k_updates)), state), metrics
 
 
 def own_rewards(members: MLP, stats: Normalizer, obs: Array, action: Array) -> Array:
@@ -230,7 +227,7 @@ def _begin(
     def step(state: State, key: Array) -> tuple[State, None]:
         k_batch, k_update = jax.random.split(key)
         batch = replay_.sample(replay, k_batch, config.training.batch_size, 1)
-        batch = batch._replace(others=batch.obs[0], labelled=jnp.ones((), bool))
+        batch = batch._replace(others=batch.obs[0])  # nobody is paid for novelty any more
         return update(config, parts, state, batch, preferences, k_update)[0], None
 
     return jax.lax.scan(step, state, jax.random.split(keys[1], config.sac.reset_updates))[0]

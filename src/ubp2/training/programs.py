@@ -145,7 +145,6 @@ def _update(
     memory: Memory,
     step: Array,
     repetition: Array,
-    labelled: Array,
 ) -> tuple[Any, Metrics]:
     key = _fold(root, jnp.int32(STREAMS["update"]), step, repetition)
     k_batch, k_pairs, k_update = jax.random.split(key, 3)
@@ -153,7 +152,7 @@ def _update(
     batch = replay_.sample(memory.replay, k_batch, training.batch_size, given(training.horizon))
     if agent.others:
         more = replay_.sample(memory.replay, jax.random.fold_in(k_batch, 1), agent.others, 1)
-        batch = batch._replace(others=more.obs[0], labelled=labelled)
+        batch = batch._replace(others=more.obs[0])
     if memory.true_rewards is not None:
         supervision = ceiling.targets(memory.true_rewards, batch)
     else:
@@ -210,11 +209,6 @@ def make_programs(config: Config, agent: Agent, spec: EnvSpec, seeds: Sequence[i
     def select(roots: Array, state: Any, memory: Memory, seed: Array, step: Array) -> Selection:
         return _select(config, agent, strategy, *at((roots, state, memory), seed, count), step)
 
-    def update(roots: Array, state: Any, memory: Memory, step: Array, repetition: Array):
-        labelled = jnp.all(memory.preferences.count > 0)  # of every seed, so that a branch on it stays one
-        own = lift(partial(_update, config, agent), count, (0, 0, 0, None, None, None))
-        return own(roots, state, memory, step, repetition, labelled)
-
     def remember(preferences: Preferences, seed: Array, rows: Preferences) -> Preferences:
         counts = jnp.where(jnp.arange(count) == seed, rows.count, 0)  # of the other seeds' rows none is written
         extend = lift(lambda own, n: buffer.extend(own, rows._replace(count=n)), count, (0, 0))
@@ -228,7 +222,9 @@ def make_programs(config: Config, agent: Agent, spec: EnvSpec, seeds: Sequence[i
         plan=plan,
         react=react,
         pick=Program(lift(lambda where, a, b: jax.tree.map(partial(jnp.where, where), a, b), count, (0, 0, 0))),
-        update=Program(update, bound=(roots,), donate=(0,)),
+        update=Program(
+            lift(partial(_update, config, agent), count, (0, 0, 0, None, None)), bound=(roots,), donate=(0,)
+        ),
         select=Program(select, bound=(roots,)),
         judge=Program(lambda state, seed, rows: _judge(agent, at(state, seed, count), rows)),
         fit=Program(lift(partial(_fit, agent), count, (0, 0, 0, 0, None)), bound=(roots,), donate=(0,)),
