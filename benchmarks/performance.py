@@ -39,6 +39,7 @@ BENCHES = {
         "gpu-update-latent": "update --preset paper --seeds 1 16 --space latent",
         "gpu-envs": "envs --workers 1 4 16",
         "gpu-growth": "plan --preset paper --grow",
+        "gpu-pebble": "pebble --seeds 1 8",
     },
     "cpu": {
         "cpu-plan": "plan --preset cpu",
@@ -48,6 +49,8 @@ BENCHES = {
         "cpu-start": "start --preset cpu --env metaworld/door-close",
         "cpu-envs": "envs",
         "cpu-growth": "plan --preset cpu --grow",
+        "cpu-pebble": "pebble",
+        "cpu-pebble-seeds": "pebble --seeds 8 --epochs 1 --replay 20000",
     },
 }
 
@@ -74,6 +77,11 @@ def _targets() -> list[Target]:
         column = f"{phase}_decisions_per_s"
         return Target(text, False, number, "decisions/s", file, "train", {"seeds": seeds}, column)
 
+    def pebble(text: str, what: str) -> Target:
+        where = {"what": what, "seeds": 1}
+        text = f"2 CPU cores, PEBBLE at Meta-World sizes: {text}, over a loop"
+        return Target(text, False, 5, "times", "cpu-pebble", "pebble", where, "speed_up")
+
     update, door = "H200, update at paper sizes", "H200, Door Close end to end, paper preset, 16 seeds"
     start = "H200, Door Close, paper preset: first decision"
     return [
@@ -89,6 +97,9 @@ def _targets() -> list[Target]:
         Target(f"{start}, warm", True, 15, "s", "gpu-start", "training", {"cache": "warm"}, "first_decision_s"),
         train("2 CPU cores, Door Close, cpu preset, while planning", 25, "cpu-train-door-close", "planning"),
         train("2 CPU cores, toy/reach, demo preset, while planning", 100, "cpu-train-toy-reach", "planning"),
+        pebble("fit of the reward", "fit"),
+        pebble("rewards of a replay", "relabel"),
+        pebble("a step of SAC", "sac"),
         Target("host memory after 1M decisions, 1 seed", True, 2000, "MB", "memory", "memory", {}, "resident_mb"),
     ]
 

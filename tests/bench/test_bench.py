@@ -32,6 +32,12 @@ COLUMNS = {
     "update": {
         "update": "seeds ms updates_per_s gflop_an_update tflop_per_s share_of_product_rate compile_s memory_mb"
     },
+    "pebble": {
+        "pebble": "what seeds ms loop_ms speed_up over_seed_by_seed gflop share_of_product_rate "
+        "speed_up_of_products_alone",
+        "rewards of an update": "asked_again_ms share_of_the_sac_update relabelling_over_updates_ms",
+        "agreement": "fit relabel sac",
+    },
     "train": {
         "train": "env seeds planning_decisions_per_s planning_median_ms policy_decisions_per_s policy_median_ms "
         "session_ms resident_mb workers_mb device_mb",
@@ -101,6 +107,20 @@ def test_update(tiny: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     hold(run(["update", *tiny, "--repetitions", "2"], capfd), COLUMNS["update"])
 
 
+def test_pebble(tiny: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    """With more labels than fill their minibatches, for one seed and for two."""
+    words = ["pebble", *tiny, "--seeds", "1", "2", "--labels", "12", "--epochs", "2", "--replay", "500"]
+    data = run([*words, "--repetitions", "2"], capfd)
+    hold(data, COLUMNS["pebble"])
+    rows = data["tables"]["pebble"]
+    assert [(row["what"], row["seeds"]) for row in rows] == [
+        (name, seeds) for name in ("fit", "relabel", "sac") for seeds in (1, 2)
+    ]
+    assert all(rows[i + 1]["gflop"] == 2 * rows[i]["gflop"] for i in (0, 2, 4))
+    [same] = data["tables"]["agreement"]
+    assert max(same.values()) < 1e-2
+
+
 def test_train(tiny: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     data = run(["train", *tiny, "--env", "toy/reach", "--decisions", "20", "--seeds", "2"], capfd)
     hold(data, COLUMNS["train"])
@@ -124,24 +144,26 @@ def test_start(tiny: list[str], capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_all_gathers_the_tables_of_each(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     asked: list[Any] = []
-    for name in ("plan", "update", "envs", "train", "start"):
+    for name in ("plan", "update", "pebble", "envs", "train", "start"):
         module = importlib.import_module(f"ubp2.bench.{name}")
         answer = Report(name, {"numbers": [{"ms": 1.0}]}, ["A note."])
         monkeypatch.setattr(module, "measure", lambda options, answer=answer: asked.append(options) or answer)
     data = run(["all"], capfd)
-    names = ["plan", "update", "envs", "train toy/reach", "train door-close", "start"]
+    names = ["plan", "update", "pebble", "envs", "train toy/reach", "train door-close", "start"]
     hold(data, {f"{name}: numbers": "ms" for name in names})
-    assert [type(options).__name__ for options in asked] == ["Plan", "Update", "Envs", "Train", "Train", "Start"]
+    kinds = ["Plan", "Update", "Pebble", "Envs", "Train", "Train", "Start"]
+    assert [type(options).__name__ for options in asked] == kinds
     assert data["notes"] == ["A note."]
 
 
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("", "ubp2 bench needs what to measure, before any option: plan, update, train, envs, start, all"),
-        ("plna", "unknown bench 'plna'. Did you mean plan? Known: all, envs, plan, start, train, update"),
+        ("", "ubp2 bench needs what to measure, before any option: plan, update, pebble, train, envs, start, all"),
+        ("plna", "unknown bench 'plna'. Did you mean plan? Known: all, envs, pebble, plan, start, train, update"),
         ("plan --seeds 0", "--seeds must be at least 1, got 0"),
         ("plan --seeds", "--seeds needs at least one number, such as --seeds 1 4"),
+        ("pebble --labels 0", "--labels must be at least 1, got 0"),
         ("train --decisions 3", "--decisions must be at least 20, got 3"),
         ("update --config none.yaml", "there is no configuration file none.yaml"),
         ("plan --preset papr", "unknown preset 'papr'. Did you mean paper? Known: best, cpu, demo, paper"),

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from tests.conftest import member, noisy, numpy_mlp, quick_jit
-from ubp2.models.networks import MLP, apply_members, apply_own, ensemble, mish, simnorm
+from ubp2.models import networks
+from ubp2.models.networks import MLP, apply_members, apply_own, by_blocks, ensemble, mish, simnorm
 
 SIZES = [4, 16, 16, 2]
 make = quick_jit(lambda key: ensemble(3, lambda k: MLP(SIZES, key=k), key))
@@ -98,3 +99,11 @@ def test_output_scale_shrinks_the_output_alone() -> None:
     whole, half, none = (np.asarray(scaled(s)) for s in (1.0, 0.5, 0.0))
     np.testing.assert_allclose(half, whole / 2, rtol=1e-5, atol=1e-6)
     assert not none.any() and np.abs(whole).max() > 0.1
+
+
+@pytest.mark.parametrize("rows", [40, 41])
+def test_rows_in_blocks_are_the_rows_at_once(members: MLP, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    monkeypatch.setattr(networks, "CPU_BLOCK", 8)
+    x = jnp.asarray(inputs(2, rows // 2 + 1, 4))
+    found = by_blocks(lambda own: apply_members(members, own), x)
+    np.testing.assert_allclose(found, apply_members(members, x), rtol=1e-5, atol=1e-6)

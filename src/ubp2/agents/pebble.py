@@ -26,8 +26,9 @@ from ubp2.agents.gradients import descend
 from ubp2.agents.sac import Transitions
 from ubp2.configs import NEIGHBOUR, Config
 from ubp2.models import losses, normalizer
-from ubp2.models.networks import MLP, apply_members, apply_own, ensemble
+from ubp2.models.networks import MLP, apply_members, apply_own, by_blocks, ensemble
 from ubp2.models.normalizer import Normalizer
+from ubp2.preference import buffer
 from ubp2.replay import Replay
 from ubp2.types import Batch, Preferences, RewardTargets, Segments
 
@@ -83,7 +84,7 @@ def optimizer(config: Config) -> optax.GradientTransformation:
 
 def rewards(members: MLP, z: Array, action: Array) -> Array:
     """Of every member, in (-1, 1): [..., Z], [..., A] -> [E, ...]."""
-    return jnp.tanh(apply_members(members, jnp.concatenate([z, action], -1))[..., 0])
+    return jnp.tanh(by_blocks(partial(apply_members, members), jnp.concatenate([z, action], -1))[..., 0])
 
 
 def novelty(states: Array, others: Array) -> Array:
@@ -180,8 +181,7 @@ def fit(
         members, moments, number, _ = carry
         k_epoch = jax.random.fold_in(k_epochs, number)
         keys = jax.random.split(k_epoch, config.model.reward_members)
-        filled = jnp.arange(capacity) < preferences.count
-        order = jax.vmap(lambda k: jnp.argsort(jnp.where(filled, jax.random.uniform(k, (capacity,)), 2.0)))(keys)
+        order = jax.vmap(partial(buffer.shuffled, preferences))(keys)
         order = jnp.pad(order, ((0, 0), (0, size)), constant_values=capacity)
 
         def step(i: Array, carry: tuple[MLP, optax.OptState, Array]):
@@ -199,7 +199,8 @@ def fit(
         batches = (preferences.count + size - 1) // size
         start = (members, moments, jnp.zeros(config.model.reward_members))
         members, moments, right = jax.lax.fori_loop(0, batches, step, start)
-        decided = jnp.sum(jnp.where(filled & (preferences.label != 0.5), preferences.weight, 0.0))
+        answered = (jnp.arange(capacity) < preferences.count) & (preferences.label != 0.5)
+        decided = jnp.sum(jnp.where(answered, preferences.weight, 0.0))
         return members, moments, number + 1, jnp.mean(right) / jnp.maximum(decided, 1.0)
 
     def unfinished(carry: tuple[MLP, optax.OptState, Array, Array]) -> Array:

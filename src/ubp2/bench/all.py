@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ubp2.bench import envs, plan, start, train, update
-from ubp2.bench.options import All, Envs, Plan, Start, Train, Update
+from ubp2.bench import envs, pebble, plan, start, train, update
+from ubp2.bench.options import All, Envs, Pebble, Plan, Start, Train, Update
 from ubp2.bench.report import Report
 
 __all__ = ["measure"]
@@ -14,12 +14,13 @@ def measure(options: All) -> Report:
     reports = [
         plan.measure(Plan()),
         update.measure(Update()),
+        pebble.measure(Pebble(epochs=1, replay=20_000)),
         envs.measure(Envs()),
         train.measure(Train(env="toy/reach", preset="demo")),
         train.measure(Train()),
         start.measure(Start()),
     ]
-    names = ["plan", "update", "envs", "train toy/reach", "train door-close", "start"]
+    names = ["plan", "update", "pebble", "envs", "train toy/reach", "train door-close", "start"]
     tables = {
         f"{name}: {table}": rows
         for name, report in zip(names, reports, strict=True)

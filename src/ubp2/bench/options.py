@@ -11,7 +11,7 @@ import tyro
 
 from ubp2.errors import UserError, unknown_name
 
-__all__ = ["All", "Bench", "Envs", "Plan", "Start", "Train", "Update", "check", "require_name", "words"]
+__all__ = ["All", "Bench", "Envs", "Pebble", "Plan", "Start", "Train", "Update", "check", "require_name", "words"]
 
 Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
@@ -66,6 +66,24 @@ class Update(_Sizes):
 
 
 @dataclass(frozen=True)
+class Pebble(_Output):
+    """PEBBLE's reward fit, the rewards of a whole replay, a step of SAC: milliseconds and speed-up over loops."""
+
+    config: Path | None = None
+    """YAML file with settings that are laid over PEBBLE's sizes for Meta-World, as ubp2 train takes it."""
+    seeds: tuple[int, ...] = (1,)
+    """Seeds in one program; several numbers give a row each."""
+    labels: int = 200
+    """Labels that the reward is fitted to."""
+    epochs: int = 10
+    """Passes over them."""
+    replay: int = 100_000
+    """Transitions that get new rewards."""
+    repetitions: int = 30
+    """Calls that a median is taken over, fewer where they take more than some seconds."""
+
+
+@dataclass(frozen=True)
 class Train(_Preset):
     """A short run: decisions a second while planning and afterwards, and where the time of a decision goes."""
 
@@ -101,16 +119,17 @@ class Start(_Preset):
 
 @dataclass(frozen=True)
 class All(_Output):
-    """All of the above in a few minutes on a CPU: plan, update, envs, train on two environments, start."""
+    """All of the above in a few minutes on a CPU: plan, update, pebble, envs, train on two environments, start."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure how fast this machine plans, learns, trains and starts: plan, update, train, envs, start, all."""
+    """Measure how fast this machine plans, learns, trains and starts: plan, update, pebble, train, envs, start, all."""
 
     what: Annotated[
         Annotated[Plan, tyro.conf.subcommand("plan")]
         | Annotated[Update, tyro.conf.subcommand("update")]
+        | Annotated[Pebble, tyro.conf.subcommand("pebble")]
         | Annotated[Train, tyro.conf.subcommand("train")]
         | Annotated[Envs, tyro.conf.subcommand("envs")]
         | Annotated[Start, tyro.conf.subcommand("start")]
@@ -121,7 +140,7 @@ class Bench:
 
 def require_name(arguments: Sequence[str]) -> None:
     """Say what can be measured to whoever named nothing or something else."""
-    names = ("plan", "update", "train", "envs", "start", "all")
+    names = ("plan", "update", "pebble", "train", "envs", "start", "all")
     first = arguments[0] if arguments else "--json"
     if first in names or first in ("-h", "--help"):
         return
@@ -132,7 +151,7 @@ def require_name(arguments: Sequence[str]) -> None:
 
 def check(what: object) -> None:
     """Refuse numbers that cannot be measured, before anything heavy is imported."""
-    for name in ("seeds", "workers", "repetitions", "decisions"):
+    for name in ("seeds", "workers", "repetitions", "decisions", "labels", "epochs", "replay"):
         value = getattr(what, name, None)
         if value is None:
             continue

@@ -17,6 +17,7 @@ from ubp2.config_io import load_yaml
 from ubp2.configs import Config, ModelConfig, given
 from ubp2.envs.base import EnvSpec
 from ubp2.models.networks import MLP
+from ubp2.models.normalizer import Normalizer
 from ubp2.presets import preset
 from ubp2.resolving import resolve
 from ubp2.training.programs import Memory, Programs, make_programs
@@ -67,13 +68,14 @@ def subject(config: Config, seeds: int) -> Subject:
     """Fresh agents with full memories; nothing but `init` is compiled."""
     low, high = (-1.0,) * ACTION_DIM, (1.0,) * ACTION_DIM
     spec = EnvSpec("bench", OBS_DIM, ACTION_DIM, EPISODE, 1, 10, False, low, high)
-    programs = make_programs(config, make_agent(config, OBS_DIM, ACTION_DIM), spec, range(seeds))
+    agent = make_agent(config, OBS_DIM, ACTION_DIM)
+    programs = make_programs(config, agent, spec, range(seeds))
     state, memory, carry = programs.init()
-    count = jnp.full((seeds,), 1000.0)
-    stats = state.stats._replace(count=count, square=jnp.full((seeds, OBS_DIM), 1000.0))
+    stats = Normalizer(jnp.full((seeds,), 1000.0), jnp.zeros((seeds, OBS_DIM)), jnp.full((seeds, OBS_DIM), 1000.0))
+    state = agent.with_seen(state, stats)
     obs = np.random.default_rng(0).normal(size=(seeds, 1, OBS_DIM)).astype(np.float32)
     acting = (carry, obs, np.zeros((seeds, 1), bool), np.float32(1.0), np.int32(1), np.int32(0))
-    return Subject(config, seeds, programs, state._replace(stats=stats), _filled(config, memory, seeds), acting)
+    return Subject(config, seeds, programs, state, _filled(config, memory, seeds), acting)
 
 
 def _filled(config: Config, memory: Memory, seeds: int) -> Memory:

@@ -48,18 +48,20 @@ def median_seconds(run: Callable[[], Any], repetitions: int) -> float:
     return medians([run], repetitions)[0]
 
 
-def medians(runs: Sequence[Callable[[], Any]], repetitions: int) -> list[float]:
+def medians(
+    runs: Sequence[Callable[[], Any]], repetitions: int, warm_up: int = WARM_UP, least: int = LEAST
+) -> list[float]:
     """Median wall time of each, called in turn: whatever else the machine does meanwhile slows all of them down."""
     times: list[list[float]] = []
-    for i in range(repetitions + WARM_UP):
+    for i in range(repetitions + warm_up):
         row = []
         for run in runs:
             start = time.perf_counter()
             jax.block_until_ready(run())
             row.append(time.perf_counter() - start)
-        if i >= WARM_UP:
+        if i >= warm_up:
             times.append(row)
-        if np.sum(times) > ENOUGH * len(runs) and len(times) >= LEAST:
+        if np.sum(times) > ENOUGH * len(runs) and len(times) >= least:
             break
     return np.median(times, axis=0).tolist()
 

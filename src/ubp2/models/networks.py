@@ -25,6 +25,8 @@ __all__ = [
     "apply_members",
     "apply_own",
     "as_factor",
+    "block_of_rows",
+    "by_blocks",
     "compute_type",
     "ensemble",
     "hidden_layers",
@@ -49,6 +51,7 @@ def compute_type(config: ModelConfig) -> jnp.dtype:
     return names.get(config.precision, auto)
 
 
+CPU_BLOCK, DEVICE_BLOCK = 800, 2**16  # rows: what caches hold of all layers; what bounds the memory of a pass
 NARROW = 128  # inputs up to which a product keeps their digits
 ALIGNED = 16  # columns of which the products of a GPU want a multiple
 
@@ -225,6 +228,22 @@ def apply_members(members: MLP, x: Array) -> Array:
     rows = x.reshape(-1, x.shape[-1])
     hidden = shared_layer(rows, members.weights[0], members.vectors(0))
     return _rest(members, hidden).reshape(len(hidden), *x.shape[:-1], -1)
+
+
+def block_of_rows() -> int:
+    """How many rows at a time are best: on a CPU few, whose activations stay in the caches from layer to layer."""
+    return CPU_BLOCK if jax.default_backend() == "cpu" else DEVICE_BLOCK
+
+
+def by_blocks(network: Callable[[Array], Array], x: Array) -> Array:
+    """`network(x)` of an ensemble [..., in] -> [E, ..., out], with many rows taken block by block."""
+    rows, size = x.reshape(-1, x.shape[-1]), block_of_rows()
+    if len(rows) <= 2 * size:
+        return network(x)
+    blocks = jnp.pad(rows, ((0, -len(rows) % size), (0, 0))).reshape(-1, size, x.shape[-1])
+    found = jnp.moveaxis(jax.lax.map(network, blocks), 0, 1)  # [E, blocks, size, out]
+    found = found.reshape(len(found), -1, found.shape[-1])[:, : len(rows)]
+    return found.reshape(len(found), *x.shape[:-1], -1)
 
 
 def shared_layer(x: Array, weight: Array, vectors: Array) -> Array:

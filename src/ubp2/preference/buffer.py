@@ -10,7 +10,7 @@ from jax import Array
 
 from ubp2.types import Preferences
 
-__all__ = ["extend", "init", "sample"]
+__all__ = ["extend", "init", "sample", "shuffled"]
 
 
 def init(capacity: int, length: int, obs_dim: int, action_dim: int) -> Preferences:
@@ -39,6 +39,12 @@ def sample(buffer: Preferences, key: Array, count: int, bootstrap: int | None = 
     batch = Preferences(*(rows[index] for rows in buffer[:6]), count=jnp.minimum(buffer.count, count))
     weight = jnp.where(buffer.count > 0, batch.weight, 0.0)
     return batch._replace(weight=weight if bootstrap is None else weight * _halves(index, bootstrap))
+
+
+def shuffled(buffer: Preferences, key: Array) -> Array:
+    """The numbers of all rows in random order, those that are not filled last: [P]."""
+    filled = jnp.arange(len(buffer.label)) < buffer.count
+    return jnp.argsort(jnp.where(filled, jax.random.uniform(key, filled.shape), 2.0))
 
 
 def _halves(index: Array, members: int) -> Array:
