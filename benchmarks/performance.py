@@ -77,10 +77,13 @@ def _targets() -> list[Target]:
         column = f"{phase}_decisions_per_s"
         return Target(text, False, number, "decisions/s", file, "train", {"seeds": seeds}, column)
 
-    def pebble(text: str, what: str) -> Target:
+    def pebble(text: str, what: str) -> list[Target]:
         where = {"what": what, "seeds": 1}
-        text = f"2 CPU cores, PEBBLE at Meta-World sizes: {text}, over a loop"
-        return Target(text, False, 5, "times", "cpu-pebble", "pebble", where, "speed_up")
+        text = f"PEBBLE at Meta-World sizes: {text}, over a loop"
+        return [
+            Target(f"{name}, {text}", False, 5, "times", file, "pebble", where, "speed_up")
+            for name, file in (("H200", "gpu-pebble"), ("2 CPU cores", "cpu-pebble"))
+        ]
 
     update, door = "H200, update at paper sizes", "H200, Door Close end to end, paper preset, 16 seeds"
     start = "H200, Door Close, paper preset: first decision"
@@ -97,9 +100,9 @@ def _targets() -> list[Target]:
         Target(f"{start}, warm", True, 15, "s", "gpu-start", "training", {"cache": "warm"}, "first_decision_s"),
         train("2 CPU cores, Door Close, cpu preset, while planning", 25, "cpu-train-door-close", "planning"),
         train("2 CPU cores, toy/reach, demo preset, while planning", 100, "cpu-train-toy-reach", "planning"),
-        pebble("fit of the reward", "fit"),
-        pebble("rewards of a replay", "relabel"),
-        pebble("a step of SAC", "sac"),
+        *pebble("fit of the reward", "fit"),
+        *pebble("rewards of a replay", "relabel"),
+        *pebble("a step of SAC", "sac"),
         Target("host memory after 1M decisions, 1 seed", True, 2000, "MB", "memory", "memory", {}, "resident_mb"),
     ]
 

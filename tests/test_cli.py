@@ -129,7 +129,7 @@ def test_help_shows_the_values_of_the_preset(capfd: pytest.CaptureFixture[str]) 
 
 MISTAKES = {
     "trian": "unknown command 'trian'. Did you mean train? Known: bench, envs, eval, info, lab, plot, train",
-    "train --preset papr": "unknown preset 'papr'. Did you mean paper? Known: best, cpu, demo, paper",
+    "train --preset papr": "unknown preset 'papr'. Did you mean paper? Known: best, cpu, demo, paper, pebble",
     "train --config none.yaml": "there is no configuration file none.yaml",
     "train --preset paper --env metaworld/hamer": (
         "the paper preset knows the paper's ten tasks and not 'metaworld/hamer'. Did you mean hammer? "

@@ -166,7 +166,7 @@ def test_all_gathers_the_tables_of_each(monkeypatch: pytest.MonkeyPatch, capfd: 
         ("pebble --labels 0", "--labels must be at least 1, got 0"),
         ("train --decisions 3", "--decisions must be at least 20, got 3"),
         ("update --config none.yaml", "there is no configuration file none.yaml"),
-        ("plan --preset papr", "unknown preset 'papr'. Did you mean paper? Known: best, cpu, demo, paper"),
+        ("plan --preset papr", "unknown preset 'papr'. Did you mean paper? Known: best, cpu, demo, paper, pebble"),
         ("envs --out no/where.json", "there is no folder no to write where.json into; make it first"),
     ],
 )
