@@ -50,7 +50,6 @@ BENCHES = {
         "cpu-envs": "envs",
         "cpu-growth": "plan --preset cpu --grow",
         "cpu-pebble": "pebble",
-        "cpu-pebble-seeds": "pebble --seeds 8 --epochs 1 --replay 20000",
     },
 }
 
