@@ -75,7 +75,7 @@ def assert_close_run(one: Path, other: Path) -> None:
     exact = ("decision", "episode", "sessions", "asked", "labels", "cursor", "last_row", "seed")
     assert {name: a.meta[name] for name in exact} == {name: b.meta[name] for name in exact}
     for name in a.arrays:
-        np.testing.assert_allclose(a.arrays[name], b.arrays[name], rtol=2e-3, atol=2e-3, err_msg=name)
+        np.testing.assert_allclose(a.arrays[name], b.arrays[name], rtol=5e-3, atol=5e-3, err_msg=name)
     with EpisodeArchive(one / "episodes.sqlite") as left, EpisodeArchive(other / "episodes.sqlite") as right:
         for x, y in zip(left.iterate(), right.iterate(), strict=True):
             assert (x.index, x.seed, x.terminated) == (y.index, y.seed, y.terminated)
