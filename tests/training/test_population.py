@@ -75,7 +75,7 @@ def assert_close_run(one: Path, other: Path) -> None:
     exact = ("decision", "episode", "sessions", "asked", "labels", "cursor", "last_row", "seed")
     assert {name: a.meta[name] for name in exact} == {name: b.meta[name] for name in exact}
     for name in a.arrays:
-        np.testing.assert_allclose(a.arrays[name], b.arrays[name], rtol=5e-3, atol=5e-3, err_msg=name)
+        np.testing.assert_allclose(a.arrays[name], b.arrays[name], rtol=2e-3, atol=2e-3, err_msg=name)
     with EpisodeArchive(one / "episodes.sqlite") as left, EpisodeArchive(other / "episodes.sqlite") as right:
         for x, y in zip(left.iterate(), right.iterate(), strict=True):
             assert (x.index, x.seed, x.terminated) == (y.index, y.seed, y.terminated)
@@ -93,13 +93,13 @@ def assert_close_run(one: Path, other: Path) -> None:
             assert x[key] == pytest.approx(y[key], rel=5e-3, abs=5e-3, nan_ok=True), key
 
 
-@pytest.mark.parametrize("mode", ["preferences", "ceiling"])
-def test_each_seed_does_what_it_would_do_alone(mode: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mode", "first", "steps"), [("preferences", 3, 160), ("ceiling", 5, 120)])
+def test_each_seed_does_what_it_would_do_alone(mode: str, first: int, steps: int, tmp_path: Path) -> None:
     """With episodes of different lengths, so that sessions and phases of the seeds come at different decisions."""
-    config = dataclasses.replace(SHORT, seed=3, ceiling=mode == "ceiling")
+    config = dataclasses.replace(SHORT, seed=first, steps=steps, ceiling=mode == "ceiling")
     members = train(config, tmp_path / "all", Uneven)
-    assert [path.name for path in members] == ["s3", "s4"]
-    for seed, folder in zip((3, 4), members, strict=True):
+    assert [path.name for path in members] == [f"s{first}", f"s{first + 1}"]
+    for seed, folder in zip((first, first + 1), members, strict=True):
         assert_close_run(folder, alone(config, tmp_path / f"alone-{seed}", seed, Uneven))
         assert load_yaml(folder / "config.yaml").seed == seed
     lengths = [table(f / "episodes.sqlite", "SELECT length FROM episodes") for f in members]
