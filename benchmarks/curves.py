@@ -105,26 +105,27 @@ def table(path: Path) -> str:
 
 
 def side_by_side(paths: Sequence[Path], decisions: Sequence[int]) -> str:
-    """Success of planner and policy at these decisions as Markdown, a row a file."""
-    columns = [f"{controller}, {at:,}" for at in decisions for controller in ("planner", "policy")]
+    """Success of planner and policy, where there are both, at these decisions as Markdown, a row a file."""
+    curves = {path.stem: read(path) for path in paths}
+    who = [name for name in ("planner", "policy") if any(_success(name) in rows[0] for rows in curves.values() if rows)]
+    columns = [f"{controller}, {at:,}" for at in decisions for controller in who]
     lines = [f"| | seeds | {' | '.join(columns)} |", "|---" * (2 + len(columns)) + "|"]
-    for path in paths:
-        rows = read(path)
-        cells = [_cell(_successes(rows, who, at)) for at in decisions for who in ("planner", "policy")]
-        lines.append(f"| {path.stem} | {len({row['seed'] for row in rows})} | {' | '.join(cells)} |")
+    for name, rows in curves.items():
+        cells = [_cell(_successes(rows, controller, at)) for at in decisions for controller in who]
+        lines.append(f"| {name} | {len({row['seed'] for row in rows})} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def versus(results: Path, tasks: Sequence[str], methods: Sequence[str]) -> str:
-    """Planner success of two methods at one decision of each task, 'TASK:DECISION', and what the first is ahead."""
+def versus(results: Path, tasks: Sequence[str], methods: Sequence[str], controller: str) -> str:
+    """Success of two methods at one decision of each task, 'TASK:DECISION', and what the first is ahead."""
     lines = [f"| task | decisions | {' | '.join(methods)} | difference |", "|---" * (3 + len(methods)) + "|"]
     groups: list[np.ndarray] = []
     for name in tasks:
         task, _, at = name.partition(":")
         paths = [(results / method).with_name(f"{task}-{Path(method).name}.csv") for method in methods]
-        own = [_successes(read(path), "planner", int(at)) for path in paths]
+        own = [_successes(read(path), controller, int(at)) for path in paths]
         if not all(scores.size for scores in own):
-            sys.exit(f"{task}: not every one of {', '.join(methods)} was evaluated at {at} decisions")
+            sys.exit(f"{task}: not every one of {', '.join(methods)} has a {controller} evaluated at {at} decisions")
         groups += own
         lines.append(f"| {task} | {int(at):,} | {' | '.join(map(_cell, own))} | {_signed(own)} |")
     lines.append(f"| mean over tasks | | | | {_signed(groups)} |")
@@ -137,18 +138,26 @@ def stability(paths: Sequence[Path]) -> str:
     for path in paths:
         rows, cells = read(path), []
         for who in ("planner", "policy"):
+            if rows and _success(who) not in rows[0]:
+                cells.append("")
+                continue
             seeds = {row["seed"]: [] for row in rows}
             for row in sorted(rows, key=lambda row: int(row["decision"])):
-                seeds[row["seed"]].append(float(row[f"{who}/success_any"]))
+                seeds[row["seed"]].append(float(row[_success(who)]))
             since = [np.mean(own[np.argmax(np.array(own) >= 0.9) :]) for own in seeds.values() if max(own) >= 0.9]
             cells.append(f"{len(since)} of {len(seeds)}" + (f", {np.mean(since):.2f}" if since else ""))
         lines.append(f"| {path.stem} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
+def _success(controller: str) -> str:
+    return f"{controller}/success_any"
+
+
 def _successes(rows: Sequence[dict[str, str]], controller: str, decision: int) -> np.ndarray:
-    """One score a seed."""
-    return np.array([float(row[f"{controller}/success_any"]) for row in rows if int(row["decision"]) == decision])
+    """One score a seed that has one: agents without a model have no planner."""
+    found = [row.get(_success(controller)) for row in rows if int(row["decision"]) == decision]
+    return np.array([float(score) for score in found if score])
 
 
 def _signed(groups: Sequence[np.ndarray]) -> str:
@@ -177,6 +186,9 @@ def main() -> int:
     parser.add_argument("--at", type=int, nargs="+", help="decisions whose evaluations to show side by side")
     parser.add_argument("--versus", nargs="+", metavar="TASK:DECISION", help="compare two methods on these tasks")
     parser.add_argument("--methods", nargs=2, default=["ubp2", "mbp"], help="the two that --versus compares")
+    parser.add_argument(
+        "--controller", choices=["planner", "policy"], default="planner", help="whose success it compares"
+    )
     parser.add_argument("--stability", nargs="+", metavar="NAME", help="whether what was solved stayed solved")
     parser.add_argument("--together", action="store_true", help="all seeds in one program")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where the run folders go")
@@ -192,7 +204,7 @@ def main() -> int:
         print(side_by_side(paths, args.at) if args.at else "\n\n".join(map(table, paths)))
         return 0
     if args.versus:
-        print(versus(args.results, args.versus, args.methods))
+        print(versus(args.results, args.versus, args.methods, args.controller))
         return 0
     if args.stability:
         print(stability([args.results / f"{name}.csv" for name in args.stability]))
