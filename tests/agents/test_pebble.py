@@ -27,7 +27,7 @@ from tests.agents.helpers import (
     with_sac,
 )
 from tests.conftest import ACTION, EPISODE, OBS, noisy, quick_jit
-from ubp2.agents import pebble, sac
+from ubp2.agents import bounded_reward, pebble, sac
 from ubp2.agents.base import Agent
 from ubp2.agents.pebble import State
 from ubp2.agents.registry import make_agent
@@ -155,7 +155,7 @@ def test_sac_learns_from_exactly_what_it_is_paid(config: Config, state: State, u
     state, batch = state._replace(sessions=jnp.int32(2)), make_batch()
     after, metrics = update(state, batch, make_pairs(), KEY)
     moved = sac.transitions(state.sac, batch)
-    members = pebble.rewards(state.reward, moved.z, moved.action)
+    members = bounded_reward.rewards(state.reward, moved.z, moved.action)
     assert members.shape == (config.model.reward_members, ROWS)
     np.testing.assert_allclose(members, reward_of(state, batch.obs[0], batch.action[0]), rtol=2e-3, atol=1e-4)
     true, _ = update(state, batch, RewardTargets(jnp.mean(members, axis=0)[None]), KEY)

@@ -53,7 +53,7 @@ def test_members_learn_the_answers_that_they_are_sure_of(config: Config, thresho
     """By going through the pairs one by one, in double precision."""
     own = with_crop(config, 2, surf_threshold=threshold, surf_ratio=3, surf_weight=0.5)
     state, replay = make_pebble(own), make_replay()
-    loss = quick_jit(lambda members: surf.pseudo_loss(own, members, state.sac.stats, replay, KEY))(state.reward)
+    loss = quick_jit(lambda members: surf.pseudo_loss(own, replay, members, state.sac.stats, KEY))(state.reward)
     k_draw, k_crop = jax.random.split(KEY)
     segments, _ = replay_.sample_segments(replay, k_draw, 48, LENGTH)
     rewards = np.tanh(numpy_members(state.reward, normalised(np.asarray(segments.obs)), np.asarray(segments.action)))

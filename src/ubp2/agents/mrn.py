@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ubp2.agents import pebble, sac
+from ubp2.agents import bounded_reward, pebble, sac
 from ubp2.agents.base import Agent
 from ubp2.agents.branch import when
 from ubp2.agents.gradients import descend
@@ -34,7 +34,7 @@ def outer_loss(
 
     The critics judge a segment by its first decision. `future` [N] is the discounted value of what comes after.
     """
-    reward = jnp.mean(pebble.rewards(members, moved.z, moved.action), axis=0)
+    reward = jnp.mean(bounded_reward.rewards(members, moved.z, moved.action), axis=0)
     slope = jax.grad(sac.critic_loss)(state.sac.critics, moved, reward + future)
     rate = config.training.learning_rate
     ahead = jax.tree.map(lambda now, change: now - rate * change, state.sac.critics, slope)
@@ -53,7 +53,9 @@ def before(config: Config, state: State, moved: Transitions, pairs: Preferences,
     def step(state: State) -> State:
         future = jax.lax.stop_gradient(sac.target_values(config, state.sac, moved, key))
         gradient = jax.grad(partial(outer_loss, config, state, moved, pairs, future))(state.reward)
-        reward, optimizer = descend(pebble.optimizer(config), cast(Any, gradient), state.reward_optimizer, state.reward)
+        reward, optimizer = descend(
+            bounded_reward.optimizer(config), cast(Any, gradient), state.reward_optimizer, state.reward
+        )
         return state._replace(reward=reward, reward_optimizer=optimizer)
 
     due = (state.sessions > 0) & (state.sac.updates % config.sac.mrn_every == 0)

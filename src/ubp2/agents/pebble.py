@@ -19,20 +19,19 @@ import optax
 from jax import Array
 
 from ubp2 import replay as replay_
-from ubp2.agents import sac
+from ubp2.agents import bounded_reward, sac
 from ubp2.agents.base import Action, Agent, Metrics
+from ubp2.agents.bounded_reward import Crop, rewards
 from ubp2.agents.branch import when
-from ubp2.agents.gradients import descend
 from ubp2.agents.sac import Transitions
 from ubp2.configs import NEIGHBOUR, Config
 from ubp2.models import losses, normalizer
-from ubp2.models.networks import MLP, apply_members, apply_own, by_blocks, ensemble
+from ubp2.models.networks import MLP
 from ubp2.models.normalizer import Normalizer
-from ubp2.preference import buffer
 from ubp2.replay import Replay
 from ubp2.types import Batch, Preferences, RewardTargets, Segments
 
-__all__ = ["Parts", "State", "fit", "init", "make_agent", "novelty", "optimizer", "rewards", "update"]
+__all__ = ["Parts", "State", "fit", "init", "make_agent", "novelty", "predict_reward", "segment_returns", "update"]
 
 
 class State(NamedTuple):
@@ -52,39 +51,23 @@ class Parts(NamedTuple):
     pay: Callable[[State, Array], Array] = lambda state, rewards: jnp.mean(rewards, axis=0)
     # what the reward learns before each update: state, transitions, minibatch of labels, key -> state
     before: Callable[[State, Transitions, Preferences, Array], State] | None = None
-    # which decisions of labelled pairs count in a step of the fit: key, shape [E, B, L] -> left and right, [E, B, L]
-    crop: Callable[[Array, tuple[int, ...]], tuple[Array, Array]] | None = None
-    # what else they learn in a step of the fit, which then goes on at any accuracy: members, stats, replay, key -> loss
-    besides: Callable[[MLP, Normalizer, Replay, Array], Array] | None = None
-
-
-def members_of(config: Config, obs_dim: int, action_dim: int, key: Array) -> MLP:
-    """A fresh reward ensemble."""
-    sizes = [obs_dim + action_dim, *[config.model.width] * config.model.depth, 1]
-    return ensemble(config.model.reward_members, lambda k: MLP(sizes, key=k, output_scale=0.3), key)
+    # which decisions of labelled pairs count in a step of the fit
+    crop: Crop | None = None
+    # what else the members learn in it, which then goes on at any accuracy: replay, then as `Besides`
+    besides: Callable[[Replay, MLP, Normalizer, Array], Array] | None = None
 
 
 def init(config: Config, obs_dim: int, action_dim: int, key: Array) -> State:
     """Fresh parameters of SAC and of the reward."""
     k_sac, k_reward = jax.random.split(key)
-    reward = members_of(config, obs_dim, action_dim, k_reward)
+    reward = bounded_reward.members_of(config, obs_dim, action_dim, k_reward)
     return State(
         sac=sac.init(config, obs_dim, action_dim, k_sac),
         reward=reward,
-        reward_optimizer=optimizer(config).init(cast(Any, reward)),
+        reward_optimizer=bounded_reward.optimizer(config).init(cast(Any, reward)),
         novelty=jnp.array([1e-4, 0.0, 1e-4] if _as_published(config) else [0.0, 0.0, 0.0]),
         sessions=jnp.zeros((), jnp.int32),
     )
-
-
-def optimizer(config: Config) -> optax.GradientTransformation:
-    """Of the reward members."""
-    return optax.adam(config.training.learning_rate)
-
-
-def rewards(members: MLP, z: Array, action: Array) -> Array:
-    """Of every member, in (-1, 1): [..., Z], [..., A] -> [E, ...]."""
-    return jnp.tanh(by_blocks(partial(apply_members, members), jnp.concatenate([z, action], -1))[..., 0])
 
 
 def novelty(states: Array, others: Array) -> Array:
@@ -157,66 +140,16 @@ def update(
 def fit(
     config: Config, parts: Parts, state: State, replay: Replay, preferences: Preferences, key: Array
 ) -> tuple[State, Metrics]:
-    """The members learn from all labels so far, some epochs or until they answer them; the first time critics reset."""
-    k_epochs, k_reset, k_updates = jax.random.split(key, 3)
-    size, capacity = min(config.preferences.batch_size, len(preferences.label)), len(preferences.label)
-    stats, stop = state.sac.stats, config.preferences.stop_accuracy
-    stop = 1.0 if stop is None or parts.besides is not None else stop
-
-    def loss(members: MLP, pairs: Preferences, key: Array) -> tuple[Array, Array]:
-        """Of pairs [E, B, ...], own ones for each member: the sum over members of Eq. 4, and how many are right [E]."""
-        sides = ((pairs.left_obs, pairs.left_action), (pairs.right_obs, pairs.right_action))
-        left, right = (own_rewards(members, stats, *side) for side in sides)  # [E, B, L]
-        if parts.crop is not None:
-            left, right = (
-                reward * kept for reward, kept in zip((left, right), parts.crop(key, left.shape), strict=True)
-            )
-        logits = jnp.sum(left - right, axis=-1)
-        error, accuracy = jax.vmap(losses.preference_loss)(logits, pairs.label, pairs.weight)
-        decided = jnp.sum(pairs.weight * (pairs.label != 0.5), axis=1)
-        more = 0.0 if parts.besides is None else parts.besides(members, stats, replay, jax.random.fold_in(key, 1))
-        return jnp.sum(error) + more, accuracy * decided
-
-    def epoch(carry: tuple[MLP, optax.OptState, Array, Array]):
-        members, moments, number, _ = carry
-        k_epoch = jax.random.fold_in(k_epochs, number)
-        keys = jax.random.split(k_epoch, config.model.reward_members)
-        order = jax.vmap(partial(buffer.shuffled, preferences))(keys)
-        order = jnp.pad(order, ((0, 0), (0, size)), constant_values=capacity)
-
-        def step(i: Array, carry: tuple[MLP, optax.OptState, Array]):
-            members, moments, right = carry
-            index = jax.lax.dynamic_slice_in_dim(order, i * size, size, axis=1)  # [E, B]
-            known = index < preferences.count
-            rows = (field[jnp.minimum(index, capacity - 1)] for field in preferences[:6])
-            pairs = Preferences(*rows, count=preferences.count)
-            pairs = pairs._replace(weight=pairs.weight * known)
-            (_, found), gradient = jax.value_and_grad(loss, has_aux=True)(
-                members, pairs, jax.random.fold_in(k_epoch, i)
-            )
-            return *descend(optimizer(config), gradient, moments, members), right + found
-
-        batches = (preferences.count + size - 1) // size
-        start = (members, moments, jnp.zeros(config.model.reward_members))
-        members, moments, right = jax.lax.fori_loop(0, batches, step, start)
-        answered = (jnp.arange(capacity) < preferences.count) & (preferences.label != 0.5)
-        decided = jnp.sum(jnp.where(answered, preferences.weight, 0.0))
-        return members, moments, number + 1, jnp.mean(right) / jnp.maximum(decided, 1.0)
-
-    def unfinished(carry: tuple[MLP, optax.OptState, Array, Array]) -> Array:
-        return (carry[2] < config.sac.epochs) & (carry[3] <= stop)
-
-    start = (state.reward, state.reward_optimizer, jnp.zeros((), jnp.int32), jnp.zeros(()))
-    members, moments, epochs, accuracy = jax.lax.while_loop(unfinished, epoch, start)
+    """The members learn from all labels so far; the first time critics reset."""
+    k_fit, k_reset, k_updates = jax.random.split(key, 3)
+    besides = None if parts.besides is None else partial(parts.besides, replay)
+    learned = (state.reward, state.reward_optimizer)
+    (reward, moments), metrics = bounded_reward.fit(
+        config, learned, state.sac.stats, preferences, k_fit, parts.crop, besides
+    )
     first = state.sessions == 0
-    state = state._replace(reward=members, reward_optimizer=moments, sessions=state.sessions + 1)
-    metrics = {"fit/epochs": epochs.astype(jnp.float32), "fit/accuracy": accuracy}
+    state = state._replace(reward=reward, reward_optimizer=moments, sessions=state.sessions + 1)
     return when(first, partial(_begin, config, parts, replay, preferences, (k_reset, k_updates)), state), metrics
-
-
-def own_rewards(members: MLP, stats: Normalizer, obs: Array, action: Array) -> Array:
-    """Each member judges what is its own: [E, ..., D], [E, ..., A] -> [E, ...]."""
-    return jnp.tanh(apply_own(members, jnp.concatenate([normalizer.normalize(stats, obs), action], -1))[..., 0])
 
 
 def _begin(

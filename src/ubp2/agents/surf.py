@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ubp2 import replay as replay_
-from ubp2.agents import pebble
+from ubp2.agents import bounded_reward, pebble
 from ubp2.agents.base import Agent
 from ubp2.agents.pebble import Parts
 from ubp2.configs import Config, given
@@ -38,12 +38,12 @@ def crops(config: Config, key: Array, shape: tuple[int, ...]) -> tuple[Array, Ar
     return stretch(k_left), stretch(k_right)
 
 
-def pseudo_loss(config: Config, members: MLP, stats: Normalizer, replay: Replay, key: Array) -> Array:
+def pseudo_loss(config: Config, replay: Replay, members: MLP, stats: Normalizer, key: Array) -> Array:
     """Cross-entropy of crops under the answers that a member is sure of, over all pairs drawn; summed over members."""
     k_draw, k_crop = jax.random.split(key)
     count, length = config.sac.surf_ratio * config.preferences.batch_size, config.preferences.segment_length
     segments, _ = replay_.sample_segments(replay, k_draw, 2 * count, length)
-    rewards = pebble.rewards(members, normalizer.normalize(stats, segments.obs), segments.action)  # [E, 2N, L]
+    rewards = bounded_reward.rewards(members, normalizer.normalize(stats, segments.obs), segments.action)  # [E, 2N, L]
     left, right = rewards[:, :count], rewards[:, count:]
     whole = jax.lax.stop_gradient(jnp.sum(left - right, axis=-1))  # [E, N]
     sure = jax.nn.sigmoid(jnp.abs(whole)) >= config.sac.surf_threshold
