@@ -93,6 +93,18 @@ def test_a_run_may_end_before_its_budget() -> None:
 
 
 @pytest.mark.parametrize(
+    ("agent", "every", "first", "wanted"),
+    [("ubp2", 500, None, None), ("pebble", 500, None, 2000), ("rune", 2500, None, 2500), ("surf", 500, 700, 700)],
+)
+def test_when_the_first_session_is(agent: str, every: int, first: int | None, wanted: int | None) -> None:
+    """Agents that seek novelty before their first labels have time for it after the warm-up of 1000."""
+    config = from_dict({"agent": agent, "steps": 20_000, "preferences": {"every": every, "first": first}})
+    resolved = resolve(config, episode_decisions=100)
+    assert resolved.preferences.first == wanted
+    assert resolve(resolved, episode_decisions=100) == resolved
+
+
+@pytest.mark.parametrize(
     ("steps", "episode", "every", "first", "labels"),
     [
         (1000, 100, 250, None, 40),  # sessions at 300, 500, 800, 1000

@@ -153,7 +153,7 @@ class PreferenceConfig:
     every: int = 2500
     """Decisions between sessions, F_pref; a session waits for the end of the episode."""
     first: int | None = None
-    """Decisions before the first session; None: as between sessions. PEBBLE seeks novelty until then."""
+    """Decisions before the first session; None: as between sessions, for pebble and its like at least two warm-ups."""
     budget: int | None = None
     """Labels in all, N_pref, skipped pairs not counted; None: what fits into the first two thirds of the run."""
     candidates: int = 2000

@@ -49,6 +49,8 @@ def resolve(config: Config, episode_decisions: int) -> Config:
         replay_capacity=min(steps, 1_000_000) if training.replay_capacity is None else training.replay_capacity,
     )
     preferences = config.preferences
+    if preferences.first is None and model_free:  # until then they seek novelty, which a warm-up leaves no time for
+        preferences = dataclasses.replace(preferences, first=max(preferences.every, 2 * warmup))
     if preferences.budget is None:
         preferences = dataclasses.replace(
             preferences, budget=labels_that_fit(preferences, steps * 2 // 3, episode_decisions)

@@ -58,7 +58,7 @@ def config_of(agent: str, strategy: str = "uniform", teacher: str = "oracle") ->
     return tiny(
         agent=agent,
         ceiling=agent == "sac",
-        preferences={"strategy": strategy},
+        preferences={"strategy": strategy, "first": 40},
         teacher={"name": teacher, **TRAITS.get(teacher, {})},
         evaluation={"every": 0},
         **SMALL,
@@ -164,7 +164,7 @@ def test_pebble_killed_and_stopped_ends_as_if_it_had_not_been(tmp_path: Path) ->
 
 def test_each_seed_of_pebble_does_what_it_would_do_alone(tmp_path: Path) -> None:
     """With sessions, and so fits and new critics, at different decisions."""
-    config = from_dict({"agent": "pebble", "seed": 3, **SMALL}, SHORT)
+    config = from_dict({"agent": "pebble", "seed": 3, "preferences": {"first": 40}, **SMALL}, SHORT)
     members = train(config, tmp_path / "all", Uneven)
     for seed, folder in zip((3, 4), members, strict=True):
         assert_close_run(folder, alone(config, tmp_path / f"alone-{seed}", seed, Uneven))
