@@ -21,7 +21,7 @@ class Progress:
     """Shows where a run of `total` decisions stands. Writes to `stream` (stderr), never to stdout.
 
     `update` takes the decision and any of these fields; what is left out keeps its last value:
-    phase ("warm-up", "planning", "policy"), labels, budget, success, seeds. It is cheap enough to call every decision.
+    phase ("warm-up", "planning", "policy" and the like), labels, budget, success, seeds. It is cheap to call.
     With several seeds the phase is that of the slowest, labels and budget are those of all, and success is the mean.
     """
 

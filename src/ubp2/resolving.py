@@ -7,8 +7,9 @@ import dataclasses
 from ubp2.configs import NEIGHBOUR, Config, PreferenceConfig, TeacherConfig, given
 from ubp2.errors import UserError
 
-__all__ = ["labels_that_fit", "resolve", "sessions_due"]
+__all__ = ["MODEL_FREE", "labels_that_fit", "resolve", "sessions_due"]
 
+# Agents that act with their policy from the start.
 MODEL_FREE = ("sac", "pebble", "rune", "mrn", "surf")
 
 EPISODES = {"recent": 100, "local": 5}  # preferences.candidate_episodes where it is left open; 100 as in B-Pref

@@ -18,6 +18,7 @@ from ubp2.envs.base import EnvSpec, VectorEnv
 from ubp2.envs.workers import make_vector
 from ubp2.errors import UserError
 from ubp2.evaluation.rollout import filmed, summary
+from ubp2.resolving import MODEL_FREE
 from ubp2.runs import Run
 from ubp2.training import checkpoint
 from ubp2.training.evaluate import controller as make_controller
@@ -75,9 +76,11 @@ class _Trained(NamedTuple):
     state: Any  # with a seed axis
 
 
-def _load(folders: Sequence[Path]) -> _Trained:
-    """The newest checkpoint of each of these runs, which differ in their seed alone."""
+def _load(folders: Sequence[Path], controller: ControllerName) -> _Trained:
+    """The newest checkpoint of each of these runs, which differ in their seed alone, to act with a controller."""
     runs = [Run.open(folder) for folder in folders]
+    if controller == "planner" and runs[0].config.agent in MODEL_FREE:
+        raise UserError(f"{folders[0]} is a run of {runs[0].config.agent}, which has no planner; use its policy")
     found = [checkpoint.load_latest(run.checkpoints) for run in runs]
     for folder, saved in zip(folders, found, strict=True):
         if saved is None:
@@ -122,7 +125,7 @@ def evaluate_members(
         raise UserError(f"a clip shows one run; film a member of {run}, such as {folders[0]}")
     for folder in folders:
         require_environment(Run.open(folder), env)
-    trained = _load(folders)
+    trained = _load(folders, controller)
     config, count = trained.config, len(folders)
     first = config.evaluation.seed if seed is None else seed
     with environment(env or config.env, config, config.evaluation.workers * count) as envs:
@@ -175,4 +178,4 @@ def load(run: Path | str, controller: ControllerName = "policy") -> Controller:
     folders = population.members(run)
     if len(folders) > 1:
         raise UserError(f"{run} holds {len(folders)} runs; load one of them, such as {folders[0]}")
-    return Controller(_load(folders), controller)
+    return Controller(_load(folders, controller), controller)

@@ -23,6 +23,7 @@ from ubp2 import api, population
 from ubp2.agents.registry import AGENTS as REGISTERED
 from ubp2.config_io import from_dict, save_yaml
 from ubp2.configs import Config
+from ubp2.errors import UserError
 from ubp2.preference.queries import STRATEGIES
 from ubp2.preference.teachers import TEACHERS
 from ubp2.resolving import MODEL_FREE
@@ -113,6 +114,9 @@ def test_a_run_of_sac_on_the_true_reward(tmp_path: Path) -> None:
     result = api.train(config_of("sac"), out=tmp_path / "run", progress=False)
     assert (result.decisions, result.labels, result.finished) == (300, 0, True)
     assert table(tmp_path / "run" / "labels.sqlite", "SELECT * FROM queries") == []
+    for act in (api.evaluate, api.load):
+        with pytest.raises(UserError, match="a run of sac, which has no planner; use its policy"):
+            act(tmp_path / "run", controller="planner")
     check_numbers(tmp_path / "run")
 
 

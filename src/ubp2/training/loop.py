@@ -18,7 +18,7 @@ from ubp2.configs import given
 from ubp2.envs.base import EnvSpec
 from ubp2.errors import UserError
 from ubp2.preference.store import Answered
-from ubp2.resolving import sessions_due
+from ubp2.resolving import MODEL_FREE, sessions_due
 from ubp2.system import resident_megabytes
 from ubp2.training import checkpoint, session
 from ubp2.training.crew import Crew
@@ -154,7 +154,11 @@ def _phase(crew: Crew, counters: Counters) -> str:
     """The phase of the slowest member."""
     if counters.decision < given(crew.config.training.warmup):
         return "warm-up"
-    return "planning" if _planning(crew, counters).any() else "policy"
+    if not _planning(crew, counters).any():
+        return "policy"
+    if crew.config.agent in MODEL_FREE:
+        return "learning" if crew.config.ceiling else "asking"
+    return "planning"
 
 
 def _ready(crew: Crew, programs: Programs, counters: Counters) -> bool:
