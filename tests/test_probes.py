@@ -56,7 +56,7 @@ def solve(env: Callable[[], gymnasium.Env], config: Config, folder: Path) -> dic
 
 def values(folder: Path, obs: list[float]) -> np.ndarray:
     """What each member thinks an observation is worth, averaged over actions: [E, N]."""
-    trained = _load([folder])
+    trained = _load([folder], "policy")
     state = take(trained.state, 0)
     z = world_model.encode(state.model, state.stats, jnp.array(obs)[:, None])
     found = []

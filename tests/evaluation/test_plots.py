@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -17,8 +18,10 @@ from ubp2.resolving import resolve
 from ubp2.runs import Metrics, Run
 
 
-def make_run(folder: Path, env: str = "toy/reach", seed: int = 0, steps: int = 3000) -> Path:
-    config = dataclasses.replace(preset("cpu", env), seed=seed, steps=steps)
+def make_run(
+    folder: Path, env: str = "toy/reach", seed: int = 0, steps: int = 3000, agent: Literal["ubp2", "pebble"] = "ubp2"
+) -> Path:
+    config = dataclasses.replace(preset("cpu", env), seed=seed, steps=steps, agent=agent)
     Run.create(folder, resolve(config, 50)).close()
     with Metrics(folder, tensorboard=False) as metrics:
         for decision in range(500, steps + 1, 500):
@@ -46,7 +49,7 @@ def test_curve_leaves_gaps_out_and_keeps_the_last_of_equal_decisions() -> None:
         {"kind": "eval", "decision": 20, "x": 3.0},
         {"kind": "eval", "decision": 30, "y": 1.0},
     ]
-    curve = RunCurves("toy/reach", 0, None, rows).curve("x")
+    curve = RunCurves("toy/reach", "ubp2", 0, None, rows).curve("x")
     assert curve.decision.tolist() == [0, 20] and curve.value.tolist() == [0, 3]
 
 
@@ -73,6 +76,14 @@ def test_several_environments_are_named_with_their_seeds(tmp_path: Path) -> None
     plot_runs(runs, tmp_path / "curve.svg")
     drawn = (tmp_path / "curve.svg").read_text()
     assert "toy/reach, mean of 2 seeds" in drawn and "gym/Pendulum-v1, one seed" in drawn
+
+
+def test_agents_are_not_averaged_with_each_other(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / f"{agent}{i}", seed=i, agent=agent) for agent in ("ubp2", "pebble") for i in range(2)]
+    plot_runs(runs, tmp_path / "agents.svg")
+    text = (tmp_path / "agents.svg").read_text(encoding="utf-8")
+    assert "ubp2 on toy/reach, mean of 2 seeds" in text and "pebble on toy/reach, mean of 2 seeds" in text
+    assert "planner" not in text, "no run has one"
 
 
 def test_panels_without_data_are_left_out(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ class RunCurves(NamedTuple):
     """What a figure needs of a run."""
 
     env: str
+    agent: str
     seed: int
     budget: int | None
     rows: list[dict[str, Any]]
@@ -38,7 +39,7 @@ class RunCurves(NamedTuple):
 def read_run(run: Path) -> RunCurves:
     """Read the configuration and the metrics of a run folder."""
     config = Run.open(run).config
-    return RunCurves(config.env, config.seed, config.preferences.budget, read_metrics(run))
+    return RunCurves(config.env, config.agent, config.seed, config.preferences.budget, read_metrics(run))
 
 
 def mean_curve(curves: Iterable[Curve]) -> Curve:

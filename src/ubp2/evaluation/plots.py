@@ -1,6 +1,6 @@
 """Learning curves as a figure: small multiples, one line style a meaning, colours that colour-blind readers can tell.
 
-Runs of one environment are shown as their mean, with one thin line a seed, and the number of seeds in the legend.
+Runs of one agent on one environment are shown as their mean, with a thin line a seed; the legend counts the seeds.
 """
 
 from __future__ import annotations
@@ -78,14 +78,21 @@ def plot_runs(folders: list[Path], out: Path) -> None:
     if out.suffix.lower() not in _FORMATS:
         raise UserError(f"a figure is written as {', '.join(_FORMATS)}, got '{out}'")
     runs = [read_run(folder) for folder in folders]
-    panels = [panel for panel in _PANELS if any(run.curve(key).decision.size for run in runs for key, _ in panel.lines)]
+    panels = [panel for panel in (_with_data(panel, runs) for panel in _PANELS) if panel.lines]
     if not panels:
         raise UserError(f"there is nothing to draw yet: no metrics in {', '.join(map(str, folders))}")
     groups: dict[str, list[RunCurves]] = defaultdict(list)
+    alike = len({run.agent for run in runs}) == 1
     for run in runs:
-        groups[run.env].append(run)
+        groups[run.env if alike else f"{run.agent} on {run.env}"].append(run)
     out.parent.mkdir(parents=True, exist_ok=True)
     _draw(panels, groups, out)
+
+
+def _with_data(panel: _Panel, runs: Sequence[RunCurves]) -> _Panel:
+    """The panel with the lines that some run has."""
+    found = (line for line in panel.lines if any(run.curve(line[0]).decision.size for run in runs))
+    return panel._replace(lines=tuple(found))
 
 
 def _draw(panels: Sequence[_Panel], groups: dict[str, list[RunCurves]], out: Path) -> None:
@@ -177,7 +184,7 @@ def _name_lines(axes: Axes, panel: _Panel, single: bool) -> None:
 
 
 def _name_groups(figure: Figure, groups: dict[str, list[RunCurves]]) -> None:
-    """The environments and how many seeds stand behind each mean, above and below the panels."""
+    """What is drawn and how many seeds stand behind each mean, above and below the panels."""
     from matplotlib.lines import Line2D
 
     if len(groups) == 1:

@@ -198,7 +198,7 @@ def _actions(crew: Crew, state: State, told: Array | None) -> np.ndarray:
         draws = [np.random.default_rng([member.seed, 2, t]).uniform(-1.0, 1.0, size) for member in crew.members]
         return np.array(draws, np.float32)
     numbers, planning = np.asarray(told)[:, 0], _planning(crew, state.counters)
-    if planning.any():
+    if planning.any() and crew.config.agent not in MODEL_FREE:
         state.ongoing.plan(planning, numbers[:, -TERMS - 1 : -1])
         state.counters.broken += np.where(planning, numbers[:, -1], 0).astype(np.int64)
     return numbers[:, : -TERMS - 1]
