@@ -18,7 +18,6 @@ from ubp2.envs.base import EnvSpec, VectorEnv
 from ubp2.envs.workers import make_vector
 from ubp2.errors import UserError
 from ubp2.evaluation.rollout import filmed, summary
-from ubp2.resolving import MODEL_FREE
 from ubp2.runs import Run
 from ubp2.training import checkpoint
 from ubp2.training.evaluate import controller as make_controller
@@ -79,8 +78,6 @@ class _Trained(NamedTuple):
 def _load(folders: Sequence[Path], controller: ControllerName) -> _Trained:
     """The newest checkpoint of each of these runs, which differ in their seed alone, to act with a controller."""
     runs = [Run.open(folder) for folder in folders]
-    if controller == "planner" and runs[0].config.agent in MODEL_FREE:
-        raise UserError(f"{folders[0]} is a run of {runs[0].config.agent}, which has no planner; use its policy")
     found = [checkpoint.load_latest(run.checkpoints) for run in runs]
     for folder, saved in zip(folders, found, strict=True):
         if saved is None:
@@ -88,6 +85,8 @@ def _load(folders: Sequence[Path], controller: ControllerName) -> _Trained:
     all_saved = [saved for saved in found if saved is not None]
     config, spec = runs[0].config, EnvSpec.from_dict(all_saved[0].meta["environment"])
     agent = make_agent(config, spec.obs_dim, spec.action_dim)
+    if controller == "planner" and not agent.plans:
+        raise UserError(f"{folders[0]} is a run of {config.agent}, which has no planner; use its policy")
     programs = make_programs(config, agent, spec, [run.config.seed for run in runs])
     like = jax.eval_shape(agent.init, jax.random.key(0))
     return _Trained(config, spec, agent, programs, restore_agent(all_saved, like))

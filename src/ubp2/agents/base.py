@@ -39,4 +39,5 @@ class Agent(NamedTuple):
     segment_returns: Callable[[State, Segments], Array]  # [E, N]
     predict_reward: Callable[[State, Array, Array], Array]  # obs [N, D], action [N, A] -> [N]
     fit: Callable[[State, Replay, Preferences, Array], tuple[State, Metrics]] | None = None  # after each session
+    plans: bool = True  # False: `plan` is its policy, and there are no terms of a plan to tell
     others: int = 0  # further states of the replay that an update wants to see

@@ -196,5 +196,6 @@ def make_agent(config: Config, obs_dim: int, action_dim: int, parts: Parts | Non
         segment_returns=segment_returns,
         predict_reward=predict_reward,
         fit=partial(fit, config, own),
+        plans=False,
         others=config.sac.neighbours,
     )

@@ -222,4 +222,5 @@ def make_agent(config: Config, obs_dim: int, action_dim: int) -> Agent:
         update=update,
         segment_returns=no_returns,
         predict_reward=nothing,
+        plans=False,
     )

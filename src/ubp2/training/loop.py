@@ -18,7 +18,7 @@ from ubp2.configs import given
 from ubp2.envs.base import EnvSpec
 from ubp2.errors import UserError
 from ubp2.preference.store import Answered
-from ubp2.resolving import MODEL_FREE, sessions_due
+from ubp2.resolving import sessions_due
 from ubp2.system import resident_megabytes
 from ubp2.training import checkpoint, session
 from ubp2.training.crew import Crew
@@ -78,9 +78,9 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
         # The device has its next work before it is asked for the action, and learns while the environments step.
         state.device.wake(programs)
         _learn(crew, programs, state.device, t)
-        action = _actions(crew, state, told)
+        action = _actions(crew, agent, state, told)
         envs.send(action)
-        watch.decided(planned=_phase(crew, counters) == "planning")
+        watch.decided(planned=agent.plans and _phase(crew, counters) == "planning")
         step = envs.receive()
         ended = step.terminated | step.truncated
         _record(crew, agent, programs, state, (action, step, ended))
@@ -95,7 +95,7 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
         if t % config.checkpoint.every == 0 or t == config.steps:
             _require_finite(crew, state.device, t)
             save(crew, programs, state)
-        crew.progress.update(t, phase=_phase(crew, counters), labels=int(counters.labels.sum()))
+        crew.progress.update(t, phase=_in_words(crew, agent, counters), labels=int(counters.labels.sum()))
     finished = counters.decision >= config.steps
     if not finished:
         _require_finite(crew, state.device, counters.decision)
@@ -154,11 +154,15 @@ def _phase(crew: Crew, counters: Counters) -> str:
     """The phase of the slowest member."""
     if counters.decision < given(crew.config.training.warmup):
         return "warm-up"
-    if not _planning(crew, counters).any():
-        return "policy"
-    if crew.config.agent in MODEL_FREE:
-        return "learning" if crew.config.ceiling else "asking"
-    return "planning"
+    return "planning" if _planning(crew, counters).any() else "policy"
+
+
+def _in_words(crew: Crew, agent: Agent, counters: Counters) -> str:
+    """The phase as a person is told: an agent without a planner asks, or learns from the true reward."""
+    phase = _phase(crew, counters)
+    if phase != "planning" or agent.plans:
+        return phase
+    return "learning" if crew.config.ceiling else "asking"
 
 
 def _ready(crew: Crew, programs: Programs, counters: Counters) -> bool:
@@ -191,14 +195,14 @@ def _act(crew: Crew, programs: Programs, state: State) -> Array | None:
     return told
 
 
-def _actions(crew: Crew, state: State, told: Array | None) -> np.ndarray:
+def _actions(crew: Crew, agent: Agent, state: State, told: Array | None) -> np.ndarray:
     """Actions [S, A]: what the device decided, once it has, or random ones."""
     if told is None:
         t, size = state.counters.decision, crew.envs.spec.action_dim
         draws = [np.random.default_rng([member.seed, 2, t]).uniform(-1.0, 1.0, size) for member in crew.members]
         return np.array(draws, np.float32)
     numbers, planning = np.asarray(told)[:, 0], _planning(crew, state.counters)
-    if planning.any() and crew.config.agent not in MODEL_FREE:
+    if planning.any() and agent.plans:
         state.ongoing.plan(planning, numbers[:, -TERMS - 1 : -1])
         state.counters.broken += np.where(planning, numbers[:, -1], 0).astype(np.int64)
     return numbers[:, : -TERMS - 1]
