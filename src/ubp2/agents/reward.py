@@ -13,7 +13,7 @@ from ubp2.models import losses, world_model
 from ubp2.models.networks import MLP
 from ubp2.models.normalizer import Normalizer
 from ubp2.models.world_model import WorldModel
-from ubp2.preference import bradley_terry
+from ubp2.preference import bradley_terry, buffer
 from ubp2.types import Batch, Preferences, RewardTargets
 
 __all__ = ["anchored", "blinkered", "preference_logits", "smoothed", "supervise", "track_units"]
@@ -78,13 +78,8 @@ def smoothed(label: Array, share: float) -> Array:
 
 def _crops(pairs: Preferences, shortest: int, key: Array) -> Array:
     """A random stretch of each segment, of one length within a pair: [2P, L], in units that keep the sum's size."""
-    count, length = pairs.left_action.shape[:2]
-    k_length, k_start = jax.random.split(key)
-    own = jnp.tile(jax.random.randint(k_length, (count,), shortest, length + 1), 2)
-    start = jnp.floor(jax.random.uniform(k_start, (2 * count,)) * (length - own + 1))
-    step = jnp.arange(length)
-    inside = (step >= start[:, None]) & (step < (start + own)[:, None])
-    return inside * (length / own)[:, None]
+    kept = jnp.concatenate(buffer.crops(key, pairs.left_action.shape[:2], shortest))
+    return kept * (kept.shape[1] / jnp.sum(kept, axis=1, keepdims=True))
 
 
 def blinkered(config: Config, gradient: MLP, state_dim: int) -> MLP:

@@ -20,22 +20,15 @@ from ubp2.configs import Config, given
 from ubp2.models import normalizer
 from ubp2.models.networks import MLP
 from ubp2.models.normalizer import Normalizer
+from ubp2.preference import buffer
 from ubp2.replay import Replay
 
 __all__ = ["crops", "make_agent", "pseudo_loss"]
 
 
 def crops(config: Config, key: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
-    """Which decisions of both sides count [..., L]: of a pair as many on each side, with starts of their own."""
-    k_size, k_left, k_right = jax.random.split(key, 3)
-    size = jax.random.randint(k_size, shape[:-1], given(config.preferences.crop), shape[-1] + 1)[..., None]
-
-    def stretch(key: Array) -> Array:
-        start = jax.random.randint(key, size.shape, 0, shape[-1] - size + 1)
-        step = jnp.arange(shape[-1])
-        return ((step >= start) & (step < start + size)).astype(jnp.float32)
-
-    return stretch(k_left), stretch(k_right)
+    """Which decisions of both sides count, [..., L] each."""
+    return buffer.crops(key, shape, given(config.preferences.crop))
 
 
 def pseudo_loss(config: Config, replay: Replay, members: MLP, stats: Normalizer, key: Array) -> Array:

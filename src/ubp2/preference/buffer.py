@@ -10,7 +10,7 @@ from jax import Array
 
 from ubp2.types import Preferences
 
-__all__ = ["extend", "init", "sample", "shuffled"]
+__all__ = ["crops", "extend", "init", "sample", "shuffled"]
 
 
 def init(capacity: int, length: int, obs_dim: int, action_dim: int) -> Preferences:
@@ -45,6 +45,20 @@ def shuffled(buffer: Preferences, key: Array) -> Array:
     """The numbers of all rows in random order, those that are not filled last: [P]."""
     filled = jnp.arange(len(buffer.label)) < buffer.count
     return jnp.argsort(jnp.where(filled, jax.random.uniform(key, filled.shape), 2.0))
+
+
+def crops(key: Array, shape: tuple[int, ...], shortest: int) -> tuple[Array, Array]:
+    """Which decisions of both sides count, [..., L] each: of a pair as many on each side, with starts of their own."""
+    k_size, *k_sides = jax.random.split(key, 3)
+    size = jax.random.randint(k_size, shape[:-1], shortest, shape[-1] + 1)[..., None]
+    step = jnp.arange(shape[-1])
+
+    def stretch(key: Array) -> Array:
+        start = jax.random.randint(key, size.shape, 0, shape[-1] - size + 1)
+        return ((step >= start) & (step < start + size)).astype(jnp.float32)
+
+    left, right = map(stretch, k_sides)
+    return left, right
 
 
 def _halves(index: Array, members: int) -> Array:
