@@ -10,7 +10,7 @@ import numpy as np
 
 from ubp2.runs import Run, read_metrics
 
-__all__ = ["Curve", "RunCurves", "mean_curve", "read_run"]
+__all__ = ["Curve", "RunCurves", "aligned", "mean_curve", "read_run"]
 
 
 class Curve(NamedTuple):
@@ -47,11 +47,35 @@ def mean_curve(curves: Iterable[Curve]) -> Curve:
     curves = [curve for curve in curves if curve.decision.size]
     if not curves:
         return Curve(np.array([]), np.array([]))
+    grid = _covered(curves)
+    return Curve(grid, np.mean(_on(grid, curves), axis=0))
+
+
+def aligned(curves: Iterable[Curve]) -> tuple[np.ndarray, np.ndarray]:
+    """Seeds as one matrix: the decisions [T] that all of them have, and the values [N, T] there, seeds in their order.
+
+    Only what was measured is used, as long as that keeps more than half of the evaluations that the sparsest seed has
+    in the span that all cover; where evaluations fall between each other's, values are linear between measurements.
+    Gaps (NaN) count as not measured; a seed that is nothing but gaps is left out. Seeds without a common span: T is 0.
+    """
+    known = [Curve(decision[there], value[there]) for decision, value in curves for there in [~np.isnan(value)]]
+    known = [curve for curve in known if curve.decision.size]
+    if not known:
+        return np.zeros(0), np.zeros((0, 0))
+    grid = _covered(known)
+    shared = [np.isin(grid, curve.decision) for curve in known]
+    common = np.all(shared, axis=0)
+    if common.any() and 2 * common.sum() > min(own.sum() for own in shared):
+        grid = grid[common]
+    return grid, _on(grid, known)
+
+
+def _covered(curves: Sequence[Curve]) -> np.ndarray:
+    """Decisions at which some curve is measured, from where the last one starts to where the first one ends."""
     start = max(curve.decision[0] for curve in curves)
     end = min(curve.decision[-1] for curve in curves)
     grid = np.unique(np.concatenate([curve.decision for curve in curves]))
-    grid = grid[(grid >= start) & (grid <= end)]
-    return Curve(grid, np.mean(_on(grid, curves), axis=0))
+    return grid[(grid >= start) & (grid <= end)]
 
 
 def _on(grid: np.ndarray, curves: Sequence[Curve]) -> np.ndarray:
