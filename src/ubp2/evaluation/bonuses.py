@@ -47,7 +47,7 @@ def bonuses(series: Sequence[Series], titles: Mapping[str, str] | None = None) -
     shown = {place: curve for place, curve in means.items() if curve.decision.size}
     keys = [(key, title) for key, title in _BONUSES if any(place[2] == key for place in shown)]
     rows = [task for task in tasks if any(place[0] == task for place in shown)]
-    names = list(dict.fromkeys(place[1] for place in shown))
+    names = list(dict.fromkeys(own.method for own in series))  # a method looks as in the other figures
     if not keys:
         return None
     with matplotlib.rc_context(STYLE):
@@ -59,7 +59,7 @@ def bonuses(series: Sequence[Series], titles: Mapping[str, str] | None = None) -
                 lines = {names.index(m): curve for (t, m, k), curve in shown.items() if (t, k) == (task, key)}
                 _draw_bonus(grid[i, j], lines, title if i == 0 else "", last=i == len(rows) - 1)
             grid[i, 0].set_ylabel(title_of(task, titles))
-        legend(figure, _means(names, tasks), "Line: mean over seeds")
+        legend(figure, _means(names, tasks, {method for _, method, _ in shown}), "Line: mean over seeds")
     return figure
 
 
@@ -78,12 +78,14 @@ def _draw_bonus(axes: Axes, lines: Mapping[int, Curve], title: str, *, last: boo
         axes.set_xlabel("decisions")
 
 
-def _means(names: Sequence[str], tasks: Mapping[str, Mapping[str, Sequence[RunCurves]]]) -> list:
+def _means(names: Sequence[str], tasks: Mapping[str, Mapping[str, Sequence[RunCurves]]], shown: set[str]) -> list:
     from matplotlib.lines import Line2D
 
-    counts = {name: seeds_of(len(groups.get(name, ())) for groups in tasks.values()) for name in names}
     return [
-        Line2D([], [], **look(i).line, linewidth=1.2, label=f"{name} ({counts[name]})") for i, name in enumerate(names)
+        Line2D([], [], **look(number).line, linewidth=1.2, label=f"{name} ({counts})")
+        for number, name in enumerate(names)
+        for counts in [seeds_of(len(groups.get(name, ())) for groups in tasks.values())]
+        if name in shown
     ]
 
 

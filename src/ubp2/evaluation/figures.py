@@ -65,12 +65,12 @@ def learning_curves(
     columns = columns_for(len(tasks))
     rows, width = -(-len(tasks) // columns), {1: 4.6, 2: 3.0, 3: 2.5}.get(columns, 2.1)
     curves = {task: {name: _curves(own, over) for name, own in groups.items()} for task, groups in tasks.items()}
-    metrics = {own.metric for own in series}
+    metrics, ends = {own.metric for own in series}, _ends(curves)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(width * columns + 0.3, (2.9 if columns == 1 else 1.9) * rows + 0.2))
         figure.set_layout_engine("constrained", hspace=0.06, wspace=0.04)
-        grid = figure.subplots(rows, columns, squeeze=False, sharex=_alike(curves), sharey=metrics == {"success"})
-        for number, (task, axes) in enumerate(zip(tasks, grid.flat, strict=False)):
+        grid = figure.subplots(rows, columns, squeeze=False, sharex=len(set(ends)) == 1, sharey=metrics == {"success"})
+        for number, (task, axes, end) in enumerate(zip(tasks, grid.flat, ends, strict=False)):
             _draw_task(axes, curves[task], interval)
             if over == "labels":
                 _draw_ends(axes, curves[task], tasks[task])
@@ -79,11 +79,17 @@ def learning_curves(
             wrapped(axes, title_of(task, titles) + (f" ({budget})" if budget else ""), width)
             if _mixed(tasks):
                 _count_seeds(axes, tasks[task])
-            _name_axes(axes, over, left=left, bottom=number + columns >= len(tasks))
+            _name_axes(axes, over, end, left=left, bottom=number + columns >= len(tasks))
             _scale(axes, runs[0].metric, left=left)
         for axes in list(grid.flat)[len(tasks) :]:
             axes.remove()
-        legend(figure, _methods(tasks), _note(tasks, interval, over))
+        lost = [
+            f"{method} on {title_of(task, titles)}"
+            for task, groups in tasks.items()
+            for method, seeds in groups.items()
+            if seeds and not curves[task][method][0].size
+        ]
+        legend(figure, _methods(tasks), _note(tasks, interval, over, lost))
     return figure
 
 
@@ -98,10 +104,10 @@ def _over_labels(own: Series) -> Curve:
     return Curve(labels.astype(float), own.score[there][first])
 
 
-def _alike(curves: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray]]]) -> bool:
-    """Whether one horizontal axis serves all tasks: budgets of 100 and of 10,000 labels need one each."""
+def _ends(curves: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray]]]) -> list[float]:
+    """Where the horizontal axis of each task ends: one for all, unless 100 labels of one stand by 10,000 of another."""
     ends = [max((x[-1] for x, _ in groups.values() if x.size), default=0.0) for groups in curves.values()]
-    return max(ends) <= 2.5 * min(ends)
+    return [max(ends)] * len(ends) if max(ends) <= 2.5 * min(ends) else ends
 
 
 def _draw_task(axes: Axes, curves: Mapping[str, tuple[np.ndarray, np.ndarray]], interval: Band) -> None:
@@ -131,7 +137,7 @@ def _draw_ends(
         _, values = _curves(groups[name], "decisions")
         if x.size and values.size:
             own = look(number)
-            looks: dict[str, Any] = {"color": own.colour, "marker": own.marker, "markerfacecolor": "white"}
+            looks: dict[str, Any] = {"color": own.colour, "marker": own.marker, "markerfacecolor": "none"}
             axes.plot(x[-1:], iqm_curve(values[:, -1:]), **looks, markersize=5, zorder=20, clip_on=False)
 
 
@@ -151,12 +157,11 @@ def _count_seeds(axes: Axes, groups: Mapping[str, Sequence[Series]]) -> None:
     )
 
 
-def _name_axes(axes: Axes, over: Over, *, left: bool, bottom: bool) -> None:
+def _name_axes(axes: Axes, over: Over, end: float, *, left: bool, bottom: bool) -> None:
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    axes.margins(x=0.02)
-    axes.set_xlim(left=0)
-    axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
+    axes.set_xlim(0, 1.02 * max(end, 1.0))
+    axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     if bottom:
         axes.set_xlabel(_AXES[over])
@@ -188,7 +193,7 @@ def _methods(tasks: Tasks) -> list:
     ]
 
 
-def _note(tasks: Tasks, interval: Band, over: Over) -> str:
+def _note(tasks: Tasks, interval: Band, over: Over, lost: Sequence[str]) -> str:
     counts = {len(seeds) for groups in tasks.values() for seeds in groups.values()}
     parts = ["Line: interquartile mean over seeds" if max(counts) > 1 else "Line: the only seed"]
     if max(counts) > 1:
@@ -199,4 +204,6 @@ def _note(tasks: Tasks, interval: Band, over: Over) -> str:
         parts.append("in brackets: the label budget")
     if _mixed(tasks):
         parts.append("seeds of each panel in the order of the legend")
+    if lost:
+        parts.append(f"not drawn, because its seeds have no decision in common: {', '.join(lost)}")
     return "; ".join(parts)

@@ -42,7 +42,10 @@ def profiles(series: Sequence[Series], at: At = "over time") -> Figure:
     methods = list(next(iter(tasks.values())))
     scores = [own for own in _scores(tasks, at).values() if len(own) == len(methods)]
     if not scores:
-        raise UserError("a profile compares methods on the tasks that all of them have, and there is none")
+        raise UserError(
+            "a profile compares methods on tasks that all of them have, at decisions that all of their runs have: "
+            f"there is none for {', '.join(methods)}"
+        )
     thresholds = np.linspace(0, 1, 101)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(5.0, 3.0), layout="constrained")
