@@ -67,13 +67,14 @@ def _draw_bonus(axes: Axes, lines: Mapping[int, Curve], title: str, *, last: boo
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     for number, curve in lines.items():
-        axes.plot(*curve, **look(number).line, linewidth=1.2, markevery=(0.05 + 0.04 * number, 0.35))
+        step = max(1, curve.decision.size // 4)
+        axes.plot(*curve, **look(number).line, linewidth=1.2, markevery=(number * step // 8 % step, step))
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
     axes.set_title(title, fontsize=8)
     axes.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.yaxis.set_major_locator(MaxNLocator(4))
+    axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
     if last:
         axes.set_xlabel("decisions")
 

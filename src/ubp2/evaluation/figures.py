@@ -161,7 +161,7 @@ def _name_axes(axes: Axes, over: Over, end: float, *, left: bool, bottom: bool) 
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     axes.set_xlim(0, 1.02 * max(end, 1.0))
-    axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2.5, 5, 10]))
+    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     if bottom:
         axes.set_xlabel(_AXES[over])

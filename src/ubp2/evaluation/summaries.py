@@ -65,7 +65,8 @@ def profiles(series: Sequence[Series], at: At = "over time") -> Figure:
         axes.xaxis.set_major_formatter(PercentFormatter(1, symbol=""))
         axes.yaxis.set_major_formatter(PercentFormatter(1, symbol=""))
         shade = "" if single else "; shaded: 95 % stratified bootstrap interval"
-        legend(figure, handles, f"Runs on {_tasks(len(scores))}, each task counting alike{shade}")
+        alike = ", each counting alike" if len(scores) > 1 else ""
+        legend(figure, handles, f"Runs on {_tasks(len(scores))}{alike}{shade}")
     return figure
 
 
