@@ -25,6 +25,7 @@ __all__ = [
     "differences",
     "filled",
     "from_dict",
+    "leaves",
     "load_yaml",
     "save_yaml",
     "to_dict",
@@ -74,8 +75,8 @@ def load_yaml(path: Path, base: Config | None = None) -> Config:
 
 def differences(a: Config, b: Config) -> list[str]:
     """Return one line 'dotted.field: value in a -> value in b' for each field that differs."""
-    other = dict(_leaves(b))
-    return [f"{name}: {value} -> {other[name]}" for name, value in _leaves(a) if value != other[name]]
+    other = dict(leaves(b))
+    return [f"{name}: {value} -> {other[name]}" for name, value in leaves(a) if value != other[name]]
 
 
 def filled(config: Config, resolved: Config) -> Config:
@@ -88,6 +89,16 @@ def filled(config: Config, resolved: Config) -> Config:
         elif value is None:
             changes[field.name] = other
     return dataclasses.replace(config, **changes)
+
+
+def leaves(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted name, value) of every field that is not itself a section."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from leaves(value, f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name, value
 
 
 def check_resumable(saved: Config, asked: Config) -> None:
@@ -103,16 +114,6 @@ def check_resumable(saved: Config, asked: Config) -> None:
         )
     if asked.steps < saved.steps:
         raise UserError(f"a resumed run can be made longer but not shorter: --steps {asked.steps} < {saved.steps}")
-
-
-def _leaves(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted name, value) of every field that is not itself a section."""
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if dataclasses.is_dataclass(value):
-            yield from _leaves(value, f"{prefix}{field.name}.")
-        else:
-            yield prefix + field.name, value
 
 
 def _as_of_today(data: Any) -> Any:

@@ -1,15 +1,31 @@
-"""What an evaluation of runs works on: one series of scores for each seed of each method on each task."""
+"""What an evaluation of runs works on: one series of scores for each seed of each method on each task.
+
+Series come from run folders (`read_runs`) or from files of other people (`ubp2.evaluation.imports`). A run that cannot
+be read is told in one sentence and left out; runs that may not be compared are refused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import os
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-__all__ = ["Series"]
+from ubp2 import population
+from ubp2.configs import Config
+from ubp2.errors import UserError
+from ubp2.evaluation import protocol
+from ubp2.evaluation.curves import Curve, RunCurves
+from ubp2.runs import Run, read_metrics
+
+__all__ = ["Controller", "Results", "Series", "checked", "read_runs"]
+
+Controller = Literal["acting", "planner", "policy"]
+_SCORES = (("success_any", "success"), ("return", "return"))  # in a row of metrics, and as a series calls it
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,8 +37,183 @@ class Series:
     seed: int
     decision: np.ndarray  # [T] increasing
     score: np.ndarray  # [T] what `metric` says
-    labels: np.ndarray  # [T] labels used up to then
+    labels: np.ndarray  # [T] labels used up to then; NaN: not known
     metric: str = "success"  # success in [0, 1], or return
     steps: int = 0  # decisions that the run was to have
     protocol: Mapping[str, Any] = field(default_factory=dict)  # settings that runs in one figure must share
     folder: Path | None = None  # None: imported
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last evaluation is the one at the end of the run."""
+        return bool(self.decision[-1] >= self.steps)
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """All series of a report, and what is not there."""
+
+    series: tuple[Series, ...]
+    problems: tuple[str, ...] = ()  # one sentence each
+    wanted: Mapping[tuple[str, str], frozenset[int]] = field(default_factory=dict)  # (task, method): seeds to be there
+
+    def tasks(self) -> list[str]:
+        """Tasks in the order in which they came."""
+        return list(dict.fromkeys([one.task for one in self.series] + [task for task, _ in self.wanted]))
+
+    def methods(self) -> list[str]:
+        """Methods in the order in which they came."""
+        return list(dict.fromkeys([one.method for one in self.series] + [method for _, method in self.wanted]))
+
+    def of(self, task: str, method: str) -> list[Series]:
+        """The seeds of one method on one task."""
+        return sorted((s for s in self.series if (s.task, s.method) == (task, method)), key=lambda s: s.seed)
+
+    def missing(self, task: str, method: str) -> list[int]:
+        """Seeds that were to be there and are not."""
+        return sorted(self.wanted.get((task, method), frozenset()) - {one.seed for one in self.of(task, method)})
+
+
+class _Read(NamedTuple):
+    folder: Path
+    config: Config
+    series: Series
+    siblings: frozenset[int]  # seeds that its population has
+
+
+def read_runs(
+    folders: Iterable[Path | str],
+    *,
+    controller: Controller = "acting",
+    names: Mapping[Path, str] | None = None,
+    vary: Collection[str] = (),
+) -> Results:
+    """Read run folders, populations, and folders that hold such.
+
+    `acting` scores what the agent acts with itself: its planner while labels are left, then its policy. Methods are
+    called after their agent and what tells them apart, or as `names` calls the folder or one that it lies in. `vary`
+    names settings of the protocol that may differ.
+    """
+    protocol.check_vary(vary)
+    problems: list[str] = []
+    read: dict[Path, _Read] = {}
+    for folder in map(Path, folders):
+        if not folder.is_dir():
+            raise UserError(f"there is no folder {folder}; check the path")
+        try:
+            found = list(_runs_in(folder))
+        except OSError as error:
+            problems.append(f"cannot read {error.filename or folder}: {error.strerror}")
+            continue
+        if not found:
+            problems.append(f"{folder} holds no run")
+        for path, siblings in found:
+            if path.resolve() not in read:
+                try:
+                    read[path.resolve()] = _read(path, controller, siblings)
+                except (UserError, OSError) as error:
+                    problems.append(str(error))
+    runs = _named(list(read.values()), names or {}, vary)
+    wanted: dict[tuple[str, str], frozenset[int]] = defaultdict(frozenset)
+    for run in runs:
+        wanted[run.series.task, run.series.method] |= run.siblings | {run.series.seed}
+    return checked(Results(tuple(run.series for run in runs), tuple(dict.fromkeys(problems)), dict(wanted)), vary)
+
+
+def checked(results: Results, vary: Collection[str] = ()) -> Results:
+    """Refuse results of different protocols; of a seed that is there twice, keep the first and say so."""
+    seen: dict[tuple[str, str, int], Series] = {}
+    problems = list(results.problems)
+    for one in results.series:
+        first = seen.setdefault((one.task, one.method, one.seed), one)
+        if first is not one:
+            problems.append(
+                f"seed {one.seed} of {one.method} on {one.task} is there twice; {_where(first)} counts and "
+                f"{_where(one)} does not"
+            )
+    series = tuple(seen.values())
+    protocol.check([protocol.Bound(one.task, _where(one), one.protocol) for one in series], vary)
+    return replace(results, series=series, problems=tuple(problems))
+
+
+def _where(series: Series) -> str:
+    return f"the imported {series.method}" if series.folder is None else str(series.folder)
+
+
+def _runs_in(folder: Path) -> Iterator[tuple[Path, frozenset[int]]]:
+    """Run folders at and below `folder`, whole or broken, with the seeds of the population that each belongs to."""
+    if population.is_population(folder):
+        try:
+            members = population.members(folder)
+        except UserError:
+            members = sorted(path for path in folder.glob("s*") if path.is_dir())
+        siblings = frozenset(int(path.name[1:]) for path in members if path.name[1:].isdigit())
+        yield from ((path, siblings) for path in members)
+    elif any((folder / name).is_file() for name in ("config.yaml", "metrics.jsonl")):
+        yield folder, frozenset()
+    else:
+        below = sorted(Path(entry.path) for entry in os.scandir(folder) if entry.is_dir() and entry.name[0] != ".")
+        for path in below:
+            yield from _runs_in(path)
+
+
+def _read(folder: Path, controller: Controller, siblings: frozenset[int]) -> _Read:
+    run = Run.open(folder)
+    config = run.config
+    rows = RunCurves(config.env, config.agent, config.seed, config.preferences.budget, read_metrics(folder))
+    used = rows.curve("labels/used")
+    for name, metric in _SCORES:
+        curves = {who: rows.curve(f"{who}/{name}") for who in ("planner", "policy")}
+        curve = _by(controller, curves, used, config)
+        if curve.decision.size:
+            labels = _labels(used, curve.decision)
+            scores = (curve.decision.astype(int), curve.value, labels)
+            bound = protocol.protocol_of(config, run.info(), metric)
+            of = Series(config.env, config.agent, config.seed, *scores, metric, config.steps, bound, folder)
+            return _Read(folder, config, of, siblings)
+    of = "" if controller == "acting" else f" of its {controller}"
+    raise UserError(f"{folder} has no evaluation{of} yet")
+
+
+def _by(controller: Controller, curves: Mapping[str, Curve], used: Curve, config: Config) -> Curve:
+    """The scores of a controller; of what acts, those of the planner up to the last label and then the policy's."""
+    if controller != "acting":
+        return curves[controller]
+    evaluated = [who for who, curve in curves.items() if curve.decision.size]
+    if len(evaluated) < 2:
+        return curves[evaluated[0]] if evaluated else curves["policy"]
+    planner, policy = curves["planner"], curves["policy"]
+    if config.ceiling or config.preferences.budget is None:
+        return planner
+    plans = _labels(used, planner.decision) < config.preferences.budget
+    reacts = _labels(used, policy.decision) >= config.preferences.budget
+    decision = np.concatenate([planner.decision[plans], policy.decision[reacts]])
+    return Curve(decision, np.concatenate([planner.value[plans], policy.value[reacts]]))
+
+
+def _labels(used: Curve, decision: np.ndarray) -> np.ndarray:
+    """Labels used at each decision: what the last row up to it says."""
+    at = np.searchsorted(used.decision, decision, side="right")
+    return np.concatenate([[0.0], used.value])[at]
+
+
+def _named(runs: Sequence[_Read], names: Mapping[Path, str], vary: Collection[str]) -> list[_Read]:
+    """The runs with their methods' names; those that share a name given to them must share their settings."""
+    given = {path.resolve(): name for path, name in names.items()}
+    told = [_given(run.folder, given) for run in runs]
+    made = iter(protocol.method_names([run.config for run, name in zip(runs, told, strict=True) if not name], vary))
+    named = [
+        run._replace(series=replace(run.series, method=name or next(made)))
+        for run, name in zip(runs, told, strict=True)
+    ]
+    first: dict[tuple[str, str], _Read] = {}
+    for run in named:
+        other = first.setdefault((run.series.task, run.series.method), run)
+        protocol.same_method((other.folder, other.config), (run.folder, run.config), run.series.method)
+    return named
+
+
+def _given(folder: Path, names: Mapping[Path, str]) -> str | None:
+    """The name given to a folder, or to the nearest that it lies in."""
+    path = folder.resolve()
+    return next((names[place] for place in (path, *path.parents) if place in names), None)

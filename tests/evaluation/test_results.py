@@ -1,0 +1,189 @@
+"""Run folders as series: what is read, what is left out with a sentence, how methods are called, what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.evaluation import made
+from ubp2.errors import UserError
+from ubp2.evaluation.results import read_runs
+from ubp2.population import create
+from ubp2.runs import Metrics, Run
+
+
+def test_a_run_is_one_series(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "a", seed=3, success=(0.0, 0.5, 1.0))
+    (one,) = read_runs([folder]).series
+    assert (one.task, one.method, one.seed, one.metric, one.steps) == (
+        "metaworld/door-close",
+        "ubp2",
+        3,
+        "success",
+        4000,
+    )
+    assert one.decision.tolist() == [1000, 2000, 3000] and one.score.tolist() == [0, 0.5, 1]
+    assert one.labels.tolist() == [20, 40, 40] and not one.finished and one.folder == folder
+    assert one.protocol["preferences.budget"] == 40 and one.protocol["environment.protocol"] == "ubp2"
+
+
+def test_what_acts_is_the_planner_while_labels_are_left_and_then_the_policy(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "a", success=(0.1, 0.2, 0.3, 0.4), planner=(0.9, 0.8, 0.7, 0.6), budget=60)
+    scores = {who: read_runs([folder], controller=who).series[0].score for who in ("acting", "planner", "policy")}
+    np.testing.assert_allclose(scores["acting"], [0.9, 0.8, 0.3, 0.4])
+    np.testing.assert_allclose(scores["planner"], [0.9, 0.8, 0.7, 0.6])
+    np.testing.assert_allclose(scores["policy"], [0.1, 0.2, 0.3, 0.4])
+    ceiling = made.run(tmp_path / "b", success=(0.1, 0.2), planner=(0.9, 0.8), budget=0, ceiling=True)
+    assert read_runs([ceiling]).series[0].score.tolist() == [0.9, 0.8], "it plans to the end"
+    alone = read_runs([made.run(tmp_path / "c")], controller="planner")
+    assert not alone.series and alone.problems == (f"{tmp_path / 'c'} has no evaluation of its planner yet",)
+
+
+def test_without_success_the_return_counts(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "a", success=())
+    with Metrics(folder, tensorboard=False) as metrics:
+        metrics.write("eval", 1000, {"policy/return": 12.0})
+    (one,) = read_runs([folder]).series
+    assert (one.metric, one.score.tolist()) == ("return", [12.0])
+
+
+def population(folder: Path, seeds: int = 3) -> Path:
+    config = Run.open(made.run(folder.parent / "pattern")).config
+    shutil.rmtree(folder.parent / "pattern")
+    with contextlib.ExitStack() as stack:
+        for run in create(stack, folder, config, seeds):
+            with Metrics(run.folder, tensorboard=False) as metrics:
+                metrics.write("eval", 4000, {"policy/success_any": 0.5})
+    return folder
+
+
+def test_folders_are_searched_and_a_broken_run_is_a_sentence(tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    root.mkdir()
+    population(root / "many")
+    made.run(root / "deep" / "down" / "single", seed=7)
+    (root / "many" / "s1" / "config.yaml").write_text("env: [")
+    (root / "many" / "s2" / "metrics.jsonl").write_text('{"kind": "eval"\nnot json\n')
+    (root / "deep" / "half").mkdir()
+    (root / "deep" / "half" / "metrics.jsonl").touch()
+    (root / "nothing").mkdir()
+    found = read_runs([root, root / "many", root / "nothing"])
+    assert sorted(one.seed for one in found.series) == [0, 7]
+    assert found.missing("metaworld/door-close", "ubp2") == [1, 2]
+    patterns = ("deep/half is not a run folder", "s1/config.yaml is not valid YAML", "metrics.jsonl has a damaged line")
+    for pattern, problem in zip((*patterns, "nothing holds no run"), found.problems, strict=True):
+        assert pattern in problem
+    with pytest.raises(UserError, match="there is no folder .*nowhere; check the path"):
+        read_runs([tmp_path / "nowhere"])
+
+
+def test_a_member_that_is_gone_is_missing(tmp_path: Path) -> None:
+    shutil.rmtree(population(tmp_path / "many") / "s2")
+    found = read_runs([tmp_path / "many"])
+    assert found.missing("metaworld/door-close", "ubp2") == [2] and "s2 is not a run folder" in found.problems[0]
+
+
+def test_the_same_seed_twice_counts_once(tmp_path: Path) -> None:
+    first, second = (made.run(tmp_path / name) for name in "ab")
+    found = read_runs([first, second, first])
+    assert [one.folder for one in found.series] == [first]
+    assert found.problems == (
+        f"seed 0 of ubp2 on metaworld/door-close is there twice; {first} counts and {second} does not",
+    )
+
+
+def test_methods_are_told_apart_by_what_differs_on_a_task(tmp_path: Path) -> None:
+    made.run(tmp_path / "7", planner__horizon=7)
+    made.run(tmp_path / "11", planner__horizon=11, evaluation__every=500, checkpoint__every=500, seed=1)
+    made.run(tmp_path / "longer", planner__horizon=11, seed=2, steps=5000)
+    made.run(tmp_path / "mbp", agent="mbp")
+    made.run(tmp_path / "there", env="metaworld/window-close", planner__horizon=7, preferences__per_session=5)
+    found = {str(one.folder)[len(str(tmp_path)) + 1 :]: one.method for one in read_runs([tmp_path]).series}
+    assert found == {
+        "7": "ubp2, planner.horizon 7",
+        "11": "ubp2, planner.horizon 11",
+        "longer": "ubp2, planner.horizon 11",
+        "mbp": "mbp",
+        "there": "ubp2, planner.horizon 7",
+    }
+
+
+def test_ablations_are_called_by_their_digits(tmp_path: Path) -> None:
+    made.run(tmp_path / "a", ablation="1011")
+    made.run(tmp_path / "b", preferences__strategy="optimistic")
+    names = [one.method for one in read_runs([tmp_path]).series]
+    assert names == ["ubp2, ablation 1011", "ubp2, ablation 1111"]
+
+
+def test_names_are_given_by_folder_and_must_fit(tmp_path: Path) -> None:
+    made.run(tmp_path / "x" / "a", planner__horizon=7)
+    made.run(tmp_path / "y" / "b", planner__horizon=11)
+    named = read_runs([tmp_path], names={tmp_path / "x": "short", tmp_path / "y" / "b": "long"})
+    assert named.methods() == ["short", "long"]
+    with pytest.raises(UserError, match=r"both called 'ours', .*x/a and .*y/b differ in planner.horizon: 7 and 11"):
+        read_runs([tmp_path], names={tmp_path: "ours"})
+
+
+PROTOCOLS = {
+    "preferences.budget": (
+        {"budget": 40},
+        {"budget": 60},
+        "preferences.budget is 40 in {a} and 60 in {b} on metaworld/door-close",
+    ),
+    "teacher.mistake": (
+        {},
+        {"teacher__mistake": 0.1},
+        "teacher.mistake is none in {a} and 0.1 in {b} on metaworld/door-close",
+    ),
+    "ceiling": ({}, {"ceiling": True}, "ceiling is off in {a} and on in {b} on metaworld/door-close"),
+    "evaluation.episodes": (
+        {},
+        {"evaluation__episodes": 9},
+        "evaluation.episodes is 5 in {a} and 9 in {b} on metaworld/door-close",
+    ),
+    "environment.protocol": (
+        {},
+        {"env": "metaworld/window-close", "environment__protocol": "bpref"},
+        "environment.protocol is ubp2 in {a} and bpref in {b}",
+    ),
+}
+
+
+@pytest.mark.parametrize("setting", PROTOCOLS)
+def test_different_protocols_are_refused_and_can_be_allowed(tmp_path: Path, setting: str) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    first, second, sentence = PROTOCOLS[setting]
+    made.run(a, **first)
+    made.run(b, **second, seed=1)
+    said = f"these were made under different protocols: {sentence.format(a=a, b=b)}. "
+    with pytest.raises(UserError, match=re.escape(f"{said}Report them apart, or allow it with --vary {setting}")):
+        read_runs([a, b])
+    assert len(read_runs([a, b], vary=[setting]).series) == 2
+
+
+def test_budgets_may_differ_between_tasks_and_allowed_settings_are_named(tmp_path: Path) -> None:
+    made.run(tmp_path / "a", budget=40)
+    made.run(tmp_path / "b", budget=60, env="metaworld/window-close")
+    assert read_runs([tmp_path]).methods() == ["ubp2"]
+    made.run(tmp_path / "c", budget=20, agent="mbp")
+    names = [one.method for one in read_runs([tmp_path], vary=["preferences.budget"]).series]
+    assert names == ["ubp2, preferences.budget 40", "ubp2, preferences.budget 60", "mbp, preferences.budget 20"]
+
+
+def test_success_and_return_are_never_mixed(tmp_path: Path) -> None:
+    made.run(tmp_path / "a")
+    made.run(tmp_path / "b", env="gym/Pendulum-v1", success=())
+    with Metrics(tmp_path / "b", tensorboard=False) as metrics:
+        metrics.write("eval", 1000, {"policy/return": 12.0})
+    with pytest.raises(UserError, match=r"metric is success in .*a and return in .*b\. Report them apart$"):
+        read_runs([tmp_path])
+
+
+def test_only_settings_of_the_protocol_may_vary(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"unknown setting of the protocol 'budget'\. Did you mean"):
+        read_runs([], vary=["budget"])
