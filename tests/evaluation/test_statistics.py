@@ -22,6 +22,7 @@ from ubp2.evaluation.statistics import (
     iqm_curve,
     labels_to_reach,
     over_time,
+    over_time_interval,
     performance_profile,
     probability_of_improvement,
     standard_error,
@@ -227,3 +228,12 @@ def test_labels_to_reach_a_level() -> None:
     labels, score = np.array([0, 50, 100, 100]), np.array([0.1, np.nan, 0.5, 0.9])
     assert labels_to_reach(labels, score, 0.5) == 100 and labels_to_reach(labels, score, 0.1) == 0
     assert labels_to_reach(labels, score, 0.95) is None
+
+
+def test_the_fast_interval_of_a_table_is_the_plain_one() -> None:
+    curves = [np.random.default_rng(seed).uniform(size=(5 + seed, 7)) for seed in range(2)]
+    plain = interval(curves[:1], lambda groups: over_time(groups[0]))
+    assert over_time_interval(curves[:1]) == pytest.approx(plain)
+    both = interval(curves, lambda groups: float(np.mean([over_time(own) for own in groups])))
+    assert over_time_interval(curves) == pytest.approx(both, abs=0.01), "other draws, the same interval"
+    assert np.isnan(over_time_interval([curves[0][:1]])).all()

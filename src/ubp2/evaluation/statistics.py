@@ -22,6 +22,7 @@ __all__ = [
     "iqm_curve",
     "labels_to_reach",
     "over_time",
+    "over_time_interval",
     "performance_profile",
     "probability_of_improvement",
     "standard_error",
@@ -99,29 +100,43 @@ def interval(
 
 
 def iqm_band(curves: np.ndarray, *, level: float = 0.95, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """`interval` of `iqm_curve` of [N, T], several times faster, for figures of many panels.
+    """`interval` of `iqm_curve` of [N, T], several times faster, for figures of many panels."""
+    if len(curves) < 2:
+        return np.full(np.shape(curves)[1], np.nan), np.full(np.shape(curves)[1], np.nan)
+    tail = 100 * (1 - level) / 2
+    low, high = np.percentile(_iqm_draws(curves, np.random.default_rng(seed)), [tail, 100 - tail], axis=1)
+    return low, high
+
+
+def over_time_interval(groups: Sequence[np.ndarray], *, level: float = 0.95, seed: int = 0) -> tuple[float, float]:
+    """`interval` of the mean over groups (tasks) of `over_time` of [N, T], several times faster, for large tables."""
+    if all(len(group) < 2 for group in groups):
+        return float("nan"), float("nan")
+    generator = np.random.default_rng(seed)
+    draws = np.mean([_iqm_draws(group, generator).mean(axis=0) for group in groups], axis=0)
+    tail = 100 * (1 - level) / 2
+    low, high = np.percentile(draws, [tail, 100 - tail])
+    return float(low), float(high)
+
+
+def _iqm_draws(curves: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """`iqm_curve` of [N, T] with seeds drawn again: [T, resamples].
 
     Each evaluation is ordered once. A resample is how often it holds each seed, and where the counts, added up in that
     order, lie inside the middle half, a score counts as often as it is held.
     """
     curves = np.asarray(curves, float)
     count, cut = len(curves), len(curves) // 4
-    if count < 2:
-        return np.full(curves.shape[1], np.nan), np.full(curves.shape[1], np.nan)
-    drawn = np.random.default_rng(seed).integers(0, count, (RESAMPLES, count))
+    drawn = generator.integers(0, count, (RESAMPLES, count))
     copies = np.stack([(drawn == seed_).sum(axis=1, dtype=np.int32) for seed_ in range(count)])  # [N, resamples]
     order = np.argsort(curves, axis=0)
     ordered = np.take_along_axis(curves, order, axis=0)
     held = np.zeros((curves.shape[1], RESAMPLES), np.int32)
     totals = np.repeat((ordered[-1] * (count - cut) - ordered[0] * cut)[:, None], RESAMPLES, axis=1)
-    for who, gap in zip(
-        order, np.diff(ordered, axis=0), strict=False
-    ):  # summed by parts: there is no gap after the last
+    for who, gap in zip(order, np.diff(ordered, axis=0), strict=False):  # by parts: there is no gap after the last
         held += copies[who]
         totals -= gap[:, None] * np.clip(held, cut, count - cut)
-    tail = 100 * (1 - level) / 2
-    low, high = np.percentile(totals / (count - 2 * cut), [tail, 100 - tail], axis=1)
-    return low, high
+    return totals / (count - 2 * cut)
 
 
 def average_rank(table: np.ndarray) -> np.ndarray:
