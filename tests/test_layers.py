@@ -51,6 +51,7 @@ def test_modules_that_start_fast_import_nothing_heavy_at_the_top() -> None:
         "commands",
         "cli",
         "bench/options",
+        "evaluation/options",
         "lab/options",
         "lab/settings",
         "lab/subject",

@@ -17,6 +17,7 @@ from ubp2.bench import options
 from ubp2.config_io import to_dict
 from ubp2.configs import Config
 from ubp2.errors import UserError, unknown_name
+from ubp2.evaluation.options import Compare, Report
 from ubp2.lab.options import Reward
 from ubp2.presets import DEFAULT_PRESET
 from ubp2.runs import Run, read_metrics
@@ -33,11 +34,13 @@ __all__ = [
     "Plot",
     "Train",
     "bench",
+    "compare",
     "envs",
     "evaluate",
     "info",
     "lab",
     "plot",
+    "report",
     "train",
 ]
 
@@ -194,6 +197,20 @@ def plot(args: Plot) -> Outcome:
     folders = population.run_folders(args.runs)
     plot_runs(folders, args.out)
     return Outcome({"out": args.out, "runs": folders}, f"curves: {args.out}")
+
+
+def report(args: Report) -> Outcome:
+    """Write the report of any number of runs and files into a folder."""
+    from ubp2.evaluation import answers
+
+    return Outcome(*answers.report(args))
+
+
+def compare(args: Compare) -> Outcome:
+    """Compare two sets of runs."""
+    from ubp2.evaluation import answers
+
+    return Outcome(*answers.compare(args))
 
 
 def info(args: Info) -> Outcome:
