@@ -1,4 +1,4 @@
-"""The command line: ubp2 train | eval | plot | info | envs | bench | lab.
+"""The command line: ubp2 train | eval | plot | reproduce | info | envs | bench | lab.
 
 Parsing, help and errors in a configuration are over before anything heavy is imported; `ubp2.commands` imports jax and
 the environments where they are needed.
@@ -30,6 +30,7 @@ from ubp2.bench import options as bench_options
 from ubp2.config_io import check_resumable, load_yaml
 from ubp2.configs import Config
 from ubp2.errors import UserError, unknown_name
+from ubp2.experiments import options as experiment_options
 from ubp2.lab import options as lab_options
 from ubp2.population import members
 from ubp2.presets import DEFAULT_ENV, DEFAULT_PRESET, preset
@@ -52,6 +53,7 @@ COMMANDS: Mapping[str, Command] = {
     "train": Command(commands.Train, commands.train),
     "eval": Command(commands.Eval, commands.evaluate),
     "plot": Command(commands.Plot, commands.plot),
+    "reproduce": Command(experiment_options.Reproduce, commands.reproduce),
     "info": Command(commands.Info, commands.info),
     "envs": Command(commands.Envs, commands.envs),
     "bench": Command(bench_options.Bench, commands.bench),
@@ -217,7 +219,7 @@ def _jsonable(value: Any) -> Any:
 
 def _usage() -> str:
     lines = ["usage: ubp2 COMMAND [options]", "", "Reinforcement learning from preferences by optimistic planning.", ""]
-    lines += [f"  {name:6} {command.arguments.__doc__}" for name, command in COMMANDS.items()]
+    lines += [f"  {name:9} {command.arguments.__doc__}" for name, command in COMMANDS.items()]
     return "\n".join(
         [
             *lines,
