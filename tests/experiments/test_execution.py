@@ -100,7 +100,10 @@ def test_the_others_run_when_one_fails(tmp_path: Path, monkeypatch: pytest.Monke
     good, bad = group(tmp_path / "good"), group(tmp_path / "bad")
     monkeypatch.setattr(execution, "command", lambda g: ["envs"] if g is good else ["nothing"])
     outcomes = list(Workers(jobs=2, retries=0, say=lambda _: None).run([bad, good], clips=False))
-    assert [outcome.state for outcome in outcomes] == ["failed", "finished"]
+    assert {outcome.group.folder: outcome.state for outcome in outcomes} == {
+        bad.folder: "failed",
+        good.folder: "finished",
+    }
 
 
 def test_what_ended_before_its_first_checkpoint_starts_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """The experiments of the paper: tasks, methods, seeds, decisions, and what was published about them.
 
-A method is a set of settings over a preset, by dotted name as in flags. What the paper's text does not say is our choice,
-and stands in `note`, which every report prints.
+A method is a set of settings over a preset, by dotted name as in flags. What the paper's text does not say is our
+choice, and stands in `note`, which every report prints.
 """
 
 from __future__ import annotations
@@ -165,8 +165,8 @@ _ALL = (
         published=CONSERVATIVE,
         controller="planner",
         vary=("evaluation.bonus",),
-        note="Success is that of the planner, since only plans have a bonus to turn round. The caption does not say how "
-        "many seeds; here those of the main table.",
+        note="Success is that of the planner, since only plans have a bonus to turn round. The caption does not say "
+        "how many seeds; here those of the main table.",
     ),
 )
 

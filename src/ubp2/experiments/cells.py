@@ -28,8 +28,8 @@ __all__ = ["Cell", "Group", "cells", "folder_of", "groups", "short"]
 CONFIG = "cell.yaml"
 _GROUP = re.compile(r"seeds-(\d+)(?:-(\d+))?")
 
-# Agents without a model have a preset of their own. At the budgets of the others they get the same label schedule, and on
-# a CPU smaller networks; both as measured in docs/agents.
+# Agents without a model have a preset of their own. At the budgets of the others they get the same label schedule, and
+# on a CPU smaller networks; both as measured in docs/agents.
 _OFTEN = {
     "preferences.every": 500,
     "preferences.per_session": 20,
@@ -42,6 +42,7 @@ _MODEL_FREE: Mapping[str, Mapping[str, Any]] = {
     "best": {**_OFTEN, "preferences.first": 2500},
     "cpu": {**_OFTEN, "preferences.first": 1000, "model.width": 128, "model.depth": 2, "training.batch_size": 128},
 }
+_WORKERS = {"paper": 2, "best": 2}  # evaluation is a third of a run on a GPU otherwise, and its scores are the same
 _EVALUATIONS = 5  # at least so many in a short run: scores are averaged over time
 
 
@@ -119,7 +120,10 @@ def _base(task: str, name: str, steps: int | None, settings: Mapping[str, Any], 
         most = PAPER_TASKS[task].budget if task in PAPER_TASKS else fits
         budget = min(most, fits)
     every = min(config.evaluation.every, max(steps // _EVALUATIONS, 1))
-    return overridden(config, {"steps": steps, "preferences.budget": budget, "evaluation.every": every})
+    shared = {"steps": steps, "preferences.budget": budget, "evaluation.every": every}
+    if name in _WORKERS and "evaluation.workers" not in settings:
+        shared["evaluation.workers"] = _WORKERS[name]
+    return overridden(config, shared)
 
 
 def _config(method: Method, base: Config, name: str, settings: Mapping[str, Any], episode_decisions: int) -> Config:
@@ -132,6 +136,7 @@ def _config(method: Method, base: Config, name: str, settings: Mapping[str, Any]
             "preferences.budget": base.preferences.budget,
             "evaluation.every": base.evaluation.every,
             "evaluation.episodes": base.evaluation.episodes,
+            "evaluation.workers": base.evaluation.workers,
             "checkpoint.every": base.checkpoint.every,
         }
         config = overridden(config, shared)

@@ -1,7 +1,7 @@
 """`ubp2` as the child of a longer command: it is told to stop when its parent dies, so that no run is left behind.
 
-A run that is told to stop (SIGTERM) writes a checkpoint first. Linux only; elsewhere an orphan trains to its end, and the
-lock of its run folder keeps others out.
+A run that is told to stop (SIGTERM) writes a checkpoint first. Linux only; elsewhere an orphan trains to its end, and
+the lock of its run folder keeps others out.
 """
 
 from __future__ import annotations

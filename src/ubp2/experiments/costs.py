@@ -26,14 +26,15 @@ class Rate(NamedTuple):
 
     planning: tuple[float, float]
     policy: tuple[float, float]
+    horizon: int = 0  # of the plans that were measured
 
 
 # By device and preset; MODEL_FREE agents under "pebble". Measured on an H200 with 16 cores, and on two CPU cores.
 RATES: Mapping[tuple[str, str], Rate] = {
-    ("gpu", "paper"): Rate((4.5, 1.08), (5.8, 0.08)),
-    ("gpu", "best"): Rate((5.9, 0.12), (5.8, 0.08)),
+    ("gpu", "paper"): Rate((4.5, 1.08), (5.8, 0.08), horizon=7),
+    ("gpu", "best"): Rate((5.9, 0.12), (5.8, 0.08), horizon=7),
     ("gpu", "pebble"): Rate((8.6, 0.22), (8.6, 0.22)),
-    ("cpu", "cpu"): Rate((2.0, 19.0), (2.0, 13.5)),
+    ("cpu", "cpu"): Rate((2.0, 19.0), (2.0, 13.5), horizon=3),
 }
 START = 60.0  # seconds a program, compilation included
 BYTES = 250.0  # of a decision on disk: observations, actions, metrics
@@ -55,8 +56,10 @@ def device_kind() -> str:
     return "gpu" if shutil.which("nvidia-smi") else "cpu"
 
 
-def estimate(group: Group, preset: str, episode_decisions: int, seen: Mapping[str, float]) -> Cost:
-    """What is left of a group; `seen`: seconds a decision of one seed that like cells took here."""
+def estimate(
+    group: Group, preset: str, episode_decisions: int, seen: Mapping[str, float], device: str | None = None
+) -> Cost:
+    """What is left of a group; `seen`: seconds a decision of one seed that like cells took here; device: None, this."""
     config, left = group.cell.config, max(group.cell.config.steps - group.decision, 0)
     share = left / config.steps
     labels = 0 if config.ceiling else round(given(config.preferences.budget) * share) * group.seeds
@@ -65,7 +68,8 @@ def estimate(group: Group, preset: str, episode_decisions: int, seen: Mapping[st
     if own is not None:
         seconds: float | None = left * own * group.seeds
     else:
-        seconds = _modelled(config, preset, group.seeds, left, episode_decisions)
+        rate = RATES.get((device or device_kind(), "pebble" if config.agent in MODEL_FREE else preset))
+        seconds = None if rate is None else _modelled(config, rate, group.seeds, left, episode_decisions)
     return Cost(left * group.seeds, labels, seconds, megabytes, own is not None)
 
 
@@ -88,16 +92,13 @@ def rates_seen(groups: Sequence[Group]) -> dict[str, float]:
     return {name: sum(each) / len(each) for name, each in found.items()}
 
 
-def _modelled(config: Config, preset: str, seeds: int, left: int, episode_decisions: int) -> float | None:
-    """Seconds by the table of rates: planning while labels last, the policy afterwards, and evaluations."""
-    free = config.agent in MODEL_FREE
-    rate = RATES.get((device_kind(), "pebble" if free else preset))
-    if rate is None:
-        return None
-    planning, policy = (a + b * seeds for a, b in rate)
+def _modelled(config: Config, rate: Rate, seeds: int, left: int, episode_decisions: int) -> float:
+    """Seconds by a rate: planning while labels last, the policy afterwards, and evaluations."""
+    planning, policy = (a + b * seeds for a, b in (rate.planning, rate.policy))
+    planning = policy + (planning - policy) * (config.planner.horizon / rate.horizon if rate.horizon else 1)
     prefs = config.preferences
     asking = min(given(prefs.budget) / prefs.per_session * prefs.every, config.steps) / config.steps
-    mean = policy if free else asking * planning + (1 - asking) * policy
+    mean = policy if config.agent in MODEL_FREE else asking * planning + (1 - asking) * policy
     rounds = left / max(config.evaluation.every, 1) * config.evaluation.episodes / config.evaluation.workers
     looked = sum(policy if name == "policy" else planning for name in config.evaluation.controllers)
     return START + (left * mean + rounds * episode_decisions * looked) / 1e3

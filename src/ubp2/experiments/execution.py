@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,8 +85,7 @@ class Workers:
     def run(self, groups: Sequence[Group], clips: bool) -> Iterator[Outcome]:
         """Train every group; yields each as it ends, whatever became of it."""
         with ThreadPoolExecutor(self._jobs) as pool:
-            waiting = [pool.submit(self._train, group, clips) for group in groups]
-            for future in waiting:
+            for future in as_completed([pool.submit(self._train, group, clips) for group in groups]):
                 yield future.result()
 
     def stop(self) -> None:

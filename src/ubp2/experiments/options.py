@@ -38,6 +38,8 @@ class Reproduce:
     """Folder of the runs and the report; None: runs/EXPERIMENT-PRESET-STEPS. The same command again continues."""
     on: Literal["local", "ray"] = "local"
     """Where cells run: processes on this machine, or a Ray cluster (pip install 'ubp2[ray]')."""
+    address: str | None = None
+    """Address of the Ray cluster; None: RAY_ADDRESS, or a new one on this machine."""
     jobs: int = 1
     """Groups of seeds that train side by side (local)."""
     together: int | None = None

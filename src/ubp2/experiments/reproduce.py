@@ -23,6 +23,7 @@ from ubp2.experiments import costs
 from ubp2.experiments.catalogue import ALIASES, EXPERIMENTS, Experiment, Method, chosen_methods, chosen_tasks, find
 from ubp2.experiments.cells import Cell, Group, cells, folder_of, groups, short
 from ubp2.experiments.execution import Outcome, Workers, decision, label, stop_on_signals
+from ubp2.experiments.on_ray import RayWorkers
 from ubp2.experiments.options import Reproduce, settings
 from ubp2.progress import Progress
 
@@ -144,7 +145,10 @@ def _execute(args: Reproduce, made: Plan, say: Callable[[str], None]) -> list[Ou
     return outcomes
 
 
-def _workers(args: Reproduce, say: Callable[[str], None]) -> Workers:
+def _workers(args: Reproduce, say: Callable[[str], None]) -> Workers | RayWorkers:
+    """Who trains: processes here, or tasks of a Ray cluster."""
+    if args.on == "ray":
+        return RayWorkers(args.retries, say, args.address)
     return Workers(args.jobs, args.retries, say)
 
 
@@ -245,8 +249,8 @@ def _shortfalls(made: Plan) -> list[str]:
     steps = {cell.config.steps for cell in made.cells}
     if made.experiment.published and max(steps) < made.experiment.steps:
         notes.append(
-            f"Ours are {max(steps):,} decisions a run and the paper's {made.experiment.steps:,}: scores averaged over so "
-            f"much shorter a time are no measure of agreement."
+            f"Ours are {max(steps):,} decisions a run and the paper's {made.experiment.steps:,}: averages over so much "
+            f"shorter a time are no measure of agreement."
         )
     missing = [label(group) for group in made.groups if not group.finished]
     if missing:
