@@ -31,7 +31,10 @@ def seconds(experiment: Experiment, preset: str, device: str) -> float:
 
 def times() -> str:
     """A row an experiment."""
-    lines = [f"| command | in the paper | cells, runs | {' | '.join(title for *_, title in COLUMNS)} |", "|---" * 6 + "|"]
+    lines = [
+        f"| command | in the paper | cells, runs | {' | '.join(title for *_, title in COLUMNS)} |",
+        "|---" * 6 + "|",
+    ]
     for name, each in EXPERIMENTS.items():
         if name == "fig-visual":
             continue

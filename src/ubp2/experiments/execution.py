@@ -96,6 +96,9 @@ class Workers:
                     child.send_signal(signal.SIGKILL if self._stopping.is_set() else signal.SIGTERM)
             self._stopping.set()
 
+    def close(self) -> None:
+        """Nothing to give back."""
+
     def _train(self, group: Group, clips: bool) -> Outcome:
         code = 0
         for attempt in range(1, self._retries + 2):

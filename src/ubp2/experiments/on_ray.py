@@ -57,6 +57,10 @@ class RayWorkers:
         """Cancel every task: those that train write a checkpoint first."""
         self._stopping.set()
 
+    def close(self) -> None:
+        """Leave the cluster; one that was started here ends."""
+        self._ray.shutdown()
+
     def _outcome(self, task: Any) -> Outcome:
         group = self._tasks[task]
         try:
@@ -70,15 +74,21 @@ class RayWorkers:
 
 def _train(group: Group, retries: int, clips: bool) -> tuple[str, int, str]:
     """On a node: one group, to its end or until it is cancelled."""
-    workers, outcomes = Workers(1, retries, lambda _: None), []
-    thread = threading.Thread(target=lambda: outcomes.extend(workers.run([group], clips)))
-    thread.start()
+    workers, outcomes, done = Workers(1, retries, lambda _: None), [], threading.Event()
+
+    def work() -> None:
+        try:
+            outcomes.extend(workers.run([group], clips))
+        finally:
+            done.set()
+
+    threading.Thread(target=work).start()
     try:
-        while thread.is_alive():
-            thread.join(0.2)  # short, because Ray cancels by an interrupt that wakes nobody up
+        while not done.wait(0.2):  # short, because Ray cancels by an interrupt that wakes nobody up
+            pass
     except KeyboardInterrupt:
         workers.stop()
-        thread.join()
+        done.wait()  # an event, because a thread whose join was interrupted counts as ended
     (outcome,) = outcomes
     return outcome.state, outcome.attempts, outcome.reason
 

@@ -6,6 +6,7 @@ that fails is tried again and then reported; the same command continues whatever
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import sys
@@ -135,7 +136,7 @@ def _execute(args: Reproduce, made: Plan, say: Callable[[str], None]) -> list[Ou
     total = sum(group.cell.config.steps for group in missing)
     with Progress(total, quiet=args.json, start=sum(group.decision for group in missing)) as progress:
         workers = _workers(args, progress.note)
-        with stop_on_signals(workers.stop), _watched(missing, progress):
+        with contextlib.closing(workers), stop_on_signals(workers.stop), _watched(missing, progress):
             outcomes = []
             for outcome in workers.run(missing, clips=not args.no_clips):
                 outcomes.append(outcome)
