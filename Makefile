@@ -50,5 +50,5 @@ $(READY): pyproject.toml constraints.txt
 	  $$python -m venv $(VENV); \
 	fi
 	@echo "installing ubp2 and what it needs (some hundred megabytes, once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,dmc]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,dmc,ray]'
 	@touch $@

@@ -1,4 +1,4 @@
-"""The command line: ubp2 train | eval | plot | report | compare | info | envs | bench | lab.
+"""The command line: ubp2 train | eval | plot | report | compare | reproduce | info | envs | bench | lab.
 
 Parsing, help and errors in a configuration are over before anything heavy is imported; `ubp2.commands` imports jax and
 the environments where they are needed.
@@ -31,6 +31,7 @@ from ubp2.config_io import check_resumable, load_yaml
 from ubp2.configs import Config
 from ubp2.errors import UserError, unknown_name
 from ubp2.evaluation import options as evaluation_options
+from ubp2.experiments import options as experiment_options
 from ubp2.lab import options as lab_options
 from ubp2.population import members
 from ubp2.presets import DEFAULT_ENV, DEFAULT_PRESET, preset
@@ -55,6 +56,7 @@ COMMANDS: Mapping[str, Command] = {
     "plot": Command(commands.Plot, commands.plot),
     "report": Command(evaluation_options.Report, commands.report),
     "compare": Command(evaluation_options.Compare, commands.compare),
+    "reproduce": Command(experiment_options.Reproduce, commands.reproduce),
     "info": Command(commands.Info, commands.info),
     "envs": Command(commands.Envs, commands.envs),
     "bench": Command(bench_options.Bench, commands.bench),
@@ -220,7 +222,7 @@ def _jsonable(value: Any) -> Any:
 
 def _usage() -> str:
     lines = ["usage: ubp2 COMMAND [options]", "", "Reinforcement learning from preferences by optimistic planning.", ""]
-    lines += [f"  {name:8} {command.arguments.__doc__}" for name, command in COMMANDS.items()]
+    lines += [f"  {name:9} {command.arguments.__doc__}" for name, command in COMMANDS.items()]
     return "\n".join(
         [
             *lines,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from ubp2.config_io import to_dict
 from ubp2.configs import Config
 from ubp2.errors import UserError, unknown_name
 from ubp2.evaluation.options import Compare, Report
+from ubp2.experiments.options import Reproduce
 from ubp2.lab.options import Reward
 from ubp2.presets import DEFAULT_PRESET
 from ubp2.runs import Run, read_metrics
@@ -41,6 +43,7 @@ __all__ = [
     "lab",
     "plot",
     "report",
+    "reproduce",
     "train",
 ]
 
@@ -265,6 +268,26 @@ def lab(args: Reward) -> Outcome:
         report.write(results, data, args.out)
         text += f"\nfiles: {args.out}"
     return Outcome(data, f"{data['device']}\n\n{text}")
+
+
+def reproduce(args: Reproduce) -> Outcome:
+    """Run a table or figure of the paper; 1: some cells failed, 75: stopped, the same command goes on."""
+    from ubp2.experiments import reproduce as experiments
+
+    if args.experiment is None:
+        data = experiments.listing()
+        width = max(map(len, data))
+        lines = [f"  {name:{width}}  {own['title']} ({own['place']})" for name, own in data.items()]
+        return Outcome({"experiments": data}, "\n".join(["ubp2 reproduce NAME, one of:", *lines]))
+    summary = experiments.run(args, lambda text: print(text, file=sys.stderr, flush=True))
+    lines = [f"report: {summary.page}"] if summary.page else []
+    failed, stopped = summary.groups_in("failed"), summary.groups_in("stopped")
+    if failed:
+        lines.append(f"{len(failed)} of {len(summary.outcomes)} failed; the same command tries them again")
+    if stopped:
+        lines.append("stopped; the same command goes on")
+    code = EXIT_CHECKPOINTED if stopped else int(bool(failed))
+    return Outcome(experiments.as_data(summary), "\n".join(lines), code)
 
 
 def _evaluation_lines(scores: Mapping[str, float]) -> list[str]:

@@ -27,6 +27,7 @@ __all__ = [
     "from_dict",
     "leaves",
     "load_yaml",
+    "overridden",
     "save_yaml",
     "to_dict",
 ]
@@ -48,6 +49,15 @@ def to_dict(config: Config) -> dict[str, Any]:
 def from_dict(data: Mapping[str, Any], base: Config | None = None) -> Config:
     """Return `base` (the defaults, if None) with the fields named in `data` replaced; refuse unknown keys and types."""
     return _overlay(Config() if base is None else base, _as_of_today(data), "")
+
+
+def overridden(config: Config, settings: Mapping[str, Any]) -> Config:
+    """`config` with fields by dotted name, as in flags, replaced one after the other."""
+    for name, value in settings.items():
+        for key in reversed(name.split(".")):
+            value = {key: value}
+        config = from_dict(value, config)
+    return config
 
 
 def save_yaml(config: Config, path: Path) -> None:

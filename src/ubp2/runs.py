@@ -7,7 +7,6 @@ the data, ``checkpoints/`` the agent, ``metrics.jsonl`` and ``tensorboard/`` the
 from __future__ import annotations
 
 import datetime
-import fcntl
 import importlib
 import itertools
 import json
@@ -23,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ubp2 import locks
 from ubp2.configs import Config
 from ubp2.database import disk_errors
 from ubp2.errors import UserError
@@ -31,9 +31,8 @@ from ubp2.system import source, versions
 __all__ = ["HALF_MADE", "Metrics", "Run", "default_folder", "occupied", "read_metrics", "write_json"]
 
 _LOG = logging.getLogger(__name__)
-_LOCK = "run.lock"
 _ROW_KEYS = {"kind", "decision"}
-HALF_MADE = frozenset({_LOCK, "config.yaml.tmp", "info.json", "info.json.tmp", "checkpoints", "videos"})
+HALF_MADE = frozenset({locks.LOCK, "config.yaml.tmp", "info.json", "info.json.tmp", "checkpoints", "videos"})
 
 
 class Run:
@@ -60,7 +59,7 @@ class Run:
             if folder.exists() and (not folder.is_dir() or _used(folder)):
                 raise occupied(folder)
             folder.mkdir(parents=True, exist_ok=True)
-            lock = _take_lock(folder)
+            lock = locks.take(folder)
             if _used(folder):  # another process was faster
                 os.close(lock)
                 raise occupied(folder)
@@ -90,7 +89,7 @@ class Run:
         if not write:
             return cls(folder, config)
         with disk_errors(folder, folder):
-            lock = _take_lock(folder)
+            lock = locks.take(folder)
             run = cls(folder, config, lock)
             try:
                 info = run.info()
@@ -299,27 +298,10 @@ def occupied(folder: Path) -> UserError:
     )
 
 
-def _take_lock(folder: Path) -> int:
-    """Take the lock that the system releases when the process ends, however it ends."""
-    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
-    except BlockingIOError:
-        holder = os.read(lock, 200).decode(errors="replace") or "another process"
-        os.close(lock)
-        raise UserError(f"the run {folder} is being written by {holder}; stop it first, or start another run") from None
-    except BaseException:
-        os.close(lock)
-        raise
-    return lock
-
-
 def _undo_create(folder: Path) -> None:
     """Leave the folder as empty as it was found, so that the same command works once the disk does."""
     with suppress(OSError):
-        for name in ("config.yaml", "config.yaml.tmp", "info.json", "info.json.tmp", _LOCK):
+        for name in ("config.yaml", "config.yaml.tmp", "info.json", "info.json.tmp", locks.LOCK):
             (folder / name).unlink(missing_ok=True)
         for name in ("checkpoints", "videos"):
             (folder / name).rmdir()

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from ubp2.config_io import from_dict
+from ubp2.config_io import overridden
 from ubp2.configs import Config
 from ubp2.errors import UserError
 from ubp2.resolving import resolve
@@ -72,17 +72,9 @@ def configs(settings: Settings, base: Config, episode_decisions: int) -> dict[st
 
 def _config(name: str, overrides: Mapping[str, Any], config: Config, episode_decisions: int) -> Config:
     try:
-        for field, value in overrides.items():
-            config = from_dict(_nested(field, value), config)
-        return resolve(config, episode_decisions)
+        return resolve(overridden(config, overrides), episode_decisions)
     except UserError as error:
         raise UserError(f"setting '{name}': {error}") from None
-
-
-def _nested(field: str, value: Any) -> dict[str, Any]:
-    """{'a.b': value} as {'a': {'b': value}}."""
-    first, dot, rest = field.partition(".")
-    return {first: _nested(rest, value) if dot else value}
 
 
 def _text(file: Path) -> str:

@@ -1,0 +1,220 @@
+"""The cells of an experiment: a method on a task, with its configuration, its seeds and where they stand.
+
+    OUT/door-close/ubp2/cell.yaml      the configuration, which stays what it is
+    OUT/door-close/ubp2/seeds-0-4/     run folders of seeds that train together; more seeds later get a folder beside it
+
+A cell is described by its configuration alone: what was trained under another one is refused, and never mixed in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ubp2 import population
+from ubp2.config_io import differences, load_yaml, overridden, save_yaml
+from ubp2.configs import Config, given
+from ubp2.errors import UserError
+from ubp2.experiments.catalogue import Experiment, Method
+from ubp2.presets import PAPER_TASKS, preset
+from ubp2.resolving import MODEL_FREE, labels_that_fit, resolve
+from ubp2.runs import read_metrics
+
+__all__ = ["Cell", "Group", "cells", "folder_of", "groups", "short"]
+
+CONFIG = "cell.yaml"
+_GROUP = re.compile(r"seeds-(\d+)(?:-(\d+))?")
+
+# Agents without a model have a preset of their own. At the budgets of the others they get the same label schedule, and
+# on a CPU smaller networks; both as measured in docs/agents.
+_OFTEN = {
+    "preferences.every": 500,
+    "preferences.per_session": 20,
+    "preferences.candidates": 200,
+    "sac.epochs": 50,
+    "sac.alpha_learning_rate": 3e-4,
+}
+_MODEL_FREE: Mapping[str, Mapping[str, Any]] = {
+    "paper": {},
+    "best": {**_OFTEN, "preferences.first": 2500},
+    "cpu": {**_OFTEN, "preferences.first": 1000, "model.width": 128, "model.depth": 2, "training.batch_size": 128},
+}
+_WORKERS = {"paper": 2, "best": 2}  # evaluation is a third of a run on a GPU otherwise, and its scores are the same
+_EVALUATIONS = 5  # at least so many in a short run: scores are averaged over time
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A method on a task: what it trains, and how many seeds of it are wanted."""
+
+    task: str
+    method: str
+    config: Config
+    seeds: int
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Group:
+    """Seeds of a cell that train together in one folder, and how many decisions all of them have evaluated."""
+
+    cell: Cell
+    first: int
+    seeds: int
+    decision: int = 0
+
+    @property
+    def folder(self) -> Path:
+        """Where their run folders are; a single seed is a run folder itself."""
+        last = "" if self.seeds == 1 else f"-{self.first + self.seeds - 1}"
+        return self.cell.folder / f"seeds-{self.first}{last}"
+
+    @property
+    def finished(self) -> bool:
+        """Whether every seed was evaluated at the end of its run."""
+        return self.decision >= self.cell.config.steps
+
+
+def short(task: str) -> str:
+    """A task's name in folders and tables: the suite stands before it where it is not Meta-World."""
+    return task.removeprefix("metaworld/").replace("/", "-")
+
+
+def cells(
+    experiment: Experiment,
+    tasks: tuple[str, ...],
+    methods: tuple[Method, ...],
+    *,
+    preset: str,
+    steps: int | None,
+    seeds: int | None,
+    settings: Mapping[str, Any],
+    episode_decisions: Mapping[str, int],
+    out: Path,
+) -> list[Cell]:
+    """Every method on every task; mistakes in settings are told before anything runs."""
+    if preset not in _MODEL_FREE:
+        raise UserError(f"ubp2 reproduce has the presets {', '.join(_MODEL_FREE)}, got '{preset}'")
+    if seeds is not None and seeds < 1:
+        raise UserError(f"--seeds must be at least 1, got {seeds}")
+    found = []
+    for task in tasks:
+        base = _base(task, preset, steps, settings, episode_decisions[task])
+        for method in methods:
+            config = _config(method, base, preset, settings, episode_decisions[task])
+            wanted = experiment.seeds_of(task) if seeds is None else seeds
+            found.append(Cell(task, method.name, config, wanted, out / short(task) / method.name))
+    return found
+
+
+def _base(task: str, name: str, steps: int | None, settings: Mapping[str, Any], episode_decisions: int) -> Config:
+    """What all methods share on a task: decisions, label budget, evaluations, and the user's settings."""
+    config = overridden(preset("best" if name == "paper" and task not in PAPER_TASKS else name, task), settings)
+    steps = config.steps if steps is None else steps
+    budget = config.preferences.budget
+    if name != "paper" or budget is None:  # short runs: labels that come in time to matter, within the paper's budget
+        fits = labels_that_fit(config.preferences, steps * 2 // 3, episode_decisions)
+        most = PAPER_TASKS[task].budget if task in PAPER_TASKS else fits
+        budget = min(most, fits)
+    every = min(config.evaluation.every, max(steps // _EVALUATIONS, 1))
+    shared = {"steps": steps, "preferences.budget": budget, "evaluation.every": every}
+    if name in _WORKERS and "evaluation.workers" not in settings:
+        shared["evaluation.workers"] = _WORKERS[name]
+    return overridden(config, shared)
+
+
+def _config(method: Method, base: Config, name: str, settings: Mapping[str, Any], episode_decisions: int) -> Config:
+    """The method's configuration: its preset, what the cells of a task share, its own settings, the user's."""
+    config = base
+    if method.settings.get("agent") in MODEL_FREE:
+        config = overridden(preset("pebble", base.env), _MODEL_FREE[name])
+        shared = {
+            "steps": base.steps,
+            "preferences.budget": base.preferences.budget,
+            "evaluation.every": base.evaluation.every,
+            "evaluation.episodes": base.evaluation.episodes,
+            "evaluation.workers": base.evaluation.workers,
+            "checkpoint.every": base.checkpoint.every,
+        }
+        config = overridden(config, shared)
+    budget = max(round(given(base.preferences.budget) * method.budget), 1)
+    config = overridden(config, {**method.settings, "preferences.budget": budget, **settings})
+    try:
+        return resolve(config, episode_decisions)
+    except UserError as error:
+        raise UserError(f"{method.name} on {base.env}: {error}") from None
+
+
+def groups(cell: Cell, together: int | None = None) -> list[Group]:
+    """The seeds of a cell by folder: those that are there, then new ones, at most `together` in one program."""
+    _settle_config(cell)
+    there = _existing(cell)
+    taken = {seed for group in there for seed in range(group.first, group.first + group.seeds)}
+    missing = [seed for seed in range(cell.seeds) if seed not in taken]
+    new: list[Group] = []
+    for seed in missing:
+        last = new[-1] if new else None
+        if last and seed == last.first + last.seeds and last.seeds < (together or cell.seeds):
+            new[-1] = Group(cell, last.first, last.seeds + 1)
+        else:
+            new.append(Group(cell, seed, 1))
+    return [*there, *new]
+
+
+def _settle_config(cell: Cell) -> None:
+    """Remember the configuration of a new cell; refuse another than the one that its runs have."""
+    path = cell.folder / CONFIG
+    if not path.exists():
+        return
+    changed = differences(load_yaml(path), cell.config)
+    if changed:
+        raise UserError(
+            f"{cell.folder} holds {cell.method} on {cell.task} under other settings: {'; '.join(changed)}; "
+            f"choose another folder with --out, or ask for the same settings"
+        )
+
+
+def _existing(cell: Cell) -> list[Group]:
+    """Groups whose folders are there, as far as they belong to the wanted seeds."""
+    found = []
+    for folder in sorted(cell.folder.glob("seeds-*")) if cell.folder.exists() else []:
+        match = _GROUP.fullmatch(folder.name)
+        if match and folder.is_dir():
+            first = int(match[1])
+            count = int(match[2] or first) - first + 1
+            if first < cell.seeds:
+                found.append(Group(cell, first, count, _evaluated(folder, count)))
+    return sorted(found, key=lambda group: group.first)
+
+
+def _evaluated(folder: Path, seeds: int) -> int:
+    """The last decision at which every seed in the folder was evaluated; 0 where nothing can be read."""
+    try:
+        members = population.members(folder)
+        if len(members) != seeds:
+            return 0
+        return min(
+            max((row["decision"] for row in read_metrics(member) if row.get("kind") == "eval"), default=0)
+            for member in members
+        )
+    except (UserError, OSError):
+        return 0
+
+
+def folder_of(experiment: Experiment, preset: str, steps: int, settings: Mapping[str, Any]) -> Path:
+    """Where an experiment goes unless told: one folder for each preset and number of decisions."""
+    return Path("runs") / f"{experiment.name}-{preset}-{steps}{'-changed' if settings else ''}"
+
+
+def write_config(cell: Cell) -> Path:
+    """Put the configuration of a cell where `ubp2 train --config` finds it."""
+    cell.folder.mkdir(parents=True, exist_ok=True)
+    path = cell.folder / CONFIG
+    if not path.exists():
+        partial = path.with_suffix(".tmp")
+        save_yaml(cell.config, partial)
+        partial.replace(path)
+    return path

@@ -1,0 +1,113 @@
+"""What an experiment costs before it starts: decisions, labels, disk, and time as far as rates are known.
+
+The time of one decision of N seeds in one program is modelled as a + b N milliseconds. The rates here were measured
+(docs/reproduce.md says with what); as soon as a cell has run on this machine, its own rate is used for those like it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ubp2 import population
+from ubp2.configs import Config, given
+from ubp2.errors import UserError
+from ubp2.experiments.cells import Group
+from ubp2.resolving import MODEL_FREE
+from ubp2.runs import read_metrics
+
+__all__ = ["Cost", "Rate", "device_kind", "duration", "estimate"]
+
+
+class Rate(NamedTuple):
+    """Milliseconds of a decision of N seeds, fixed and for each seed, while planning and with the policy."""
+
+    planning: tuple[float, float]
+    policy: tuple[float, float]
+    horizon: int = 0  # of the plans that were measured
+
+
+# By device and preset; MODEL_FREE agents under "pebble". Measured on an H200 with 16 cores, and on two CPU cores.
+RATES: Mapping[tuple[str, str], Rate] = {
+    ("gpu", "paper"): Rate((4.5, 1.08), (5.8, 0.08), horizon=7),
+    ("gpu", "best"): Rate((5.9, 0.12), (5.8, 0.08), horizon=7),
+    ("gpu", "pebble"): Rate((8.6, 0.22), (8.6, 0.22)),
+    ("cpu", "cpu"): Rate((2.0, 19.0), (2.0, 13.5), horizon=3),
+}
+START = 60.0  # seconds a program, compilation included
+BYTES = 250.0  # of a decision on disk: observations, actions, metrics
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one group: what is left to do."""
+
+    decisions: int  # of all its seeds
+    labels: int
+    seconds: float | None  # None: nobody knows
+    megabytes: float
+    measured: bool  # whether its rate was seen on this machine
+
+
+def device_kind() -> str:
+    """gpu where there is an NVIDIA driver, else cpu; asks without taking memory on the device."""
+    return "gpu" if shutil.which("nvidia-smi") else "cpu"
+
+
+def estimate(
+    group: Group, preset: str, episode_decisions: int, seen: Mapping[str, float], device: str | None = None
+) -> Cost:
+    """What is left of a group; `seen`: seconds a decision of one seed that like cells took here; device: None, this."""
+    config, left = group.cell.config, max(group.cell.config.steps - group.decision, 0)
+    share = left / config.steps
+    labels = 0 if config.ceiling else round(given(config.preferences.budget) * share) * group.seeds
+    megabytes = group.seeds * left * BYTES / 1e6
+    own = seen.get(kind(config))
+    if own is not None:
+        seconds: float | None = left * own * group.seeds
+    else:
+        rate = RATES.get((device or device_kind(), "pebble" if config.agent in MODEL_FREE else preset))
+        seconds = None if rate is None else _modelled(config, rate, group.seeds, left, episode_decisions)
+    return Cost(left * group.seeds, labels, seconds, megabytes, own is not None)
+
+
+def kind(config: Config) -> str:
+    """Cells that cost the same: those of one agent family and one horizon."""
+    return "model-free" if config.agent in MODEL_FREE else f"planning {config.planner.horizon}"
+
+
+def rates_seen(groups: Sequence[Group]) -> dict[str, float]:
+    """Seconds a decision of one seed, by kind, from the metrics of runs that are there."""
+    found: dict[str, list[float]] = {}
+    for group in groups:
+        try:
+            rows = read_metrics(population.members(group.folder)[0]) if group.decision else []
+        except (UserError, OSError):
+            continue
+        rates = [row["time/decisions_per_second"] for row in rows if row.get("time/decisions_per_second")]
+        if rates:
+            found.setdefault(kind(group.cell.config), []).append(1 / rates[-1] / group.seeds)
+    return {name: sum(each) / len(each) for name, each in found.items()}
+
+
+def _modelled(config: Config, rate: Rate, seeds: int, left: int, episode_decisions: int) -> float:
+    """Seconds by a rate: planning while labels last, the policy afterwards, and evaluations."""
+    planning, policy = (a + b * seeds for a, b in (rate.planning, rate.policy))
+    planning = policy + (planning - policy) * (config.planner.horizon / rate.horizon if rate.horizon else 1)
+    prefs = config.preferences
+    asking = min(given(prefs.budget) / prefs.per_session * prefs.every, config.steps) / config.steps
+    mean = policy if config.agent in MODEL_FREE else asking * planning + (1 - asking) * policy
+    rounds = left / max(config.evaluation.every, 1) * config.evaluation.episodes / config.evaluation.workers
+    looked = sum(policy if name == "policy" else planning for name in config.evaluation.controllers)
+    return START + (left * mean + rounds * episode_decisions * looked) / 1e3
+
+
+def duration(seconds: float) -> str:
+    """A time as a person says it: 40 s, 12 min, 3.5 h, 2.1 days."""
+    for size, name in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 1.5 * size:
+            number = seconds / size
+            return f"{number:.0f} {name}" if number >= 10 or name == "min" else f"{number:.1f} {name}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,206 @@
+"""Training the missing seeds of cells in processes of their own: some at once, again after a failure, stopped in order.
+
+Every group of seeds is one `ubp2 train`, so that a crash takes nothing else with it, and continues from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from ubp2 import locks, population
+from ubp2.errors import UserError
+from ubp2.experiments.cells import Group, short, write_config
+from ubp2.experiments.child import PARENT
+
+__all__ = ["Outcome", "Workers", "command", "decision", "film", "label", "stop_on_signals"]
+
+CHECKPOINTED = 75  # ubp2 train was asked to stop, and has written a checkpoint
+_PATIENCE = 60.0  # seconds
+_TAIL = 8  # lines of a log that tell why a run failed
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a group ended: finished, or stopped on request, or failed with the last words of its log."""
+
+    group: Group
+    state: str  # finished, stopped, failed
+    attempts: int = 1
+    reason: str = ""
+
+
+def label(group: Group) -> str:
+    """A group as a person is told."""
+    many = f"seeds {group.first} to {group.first + group.seeds - 1}" if group.seeds > 1 else f"seed {group.first}"
+    return f"{short(group.cell.task)} {group.cell.method}, {many}"
+
+
+def command(group: Group) -> list[str]:
+    """What trains a group: a new run, or the one in its folder from its last checkpoint on."""
+    if _resumable(group.folder):
+        return ["train", "--quiet", "--resume", str(group.folder)]
+    config = write_config(group.cell)
+    seeds = ["--seed", str(group.first), "--seeds", str(group.seeds)]
+    return ["train", "--quiet", "--config", str(config), *seeds, "--out", str(group.folder)]
+
+
+def decision(group: Group) -> int:
+    """How far a group has come: the last decision in the metrics of its first seed."""
+    member = group.folder if group.seeds == 1 else group.folder / f"s{group.first}"
+    try:
+        with (member / "metrics.jsonl").open("rb") as stream:
+            stream.seek(max(stream.seek(0, os.SEEK_END) - 65536, 0))
+            lines = stream.read().splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith(b"\n")]
+        return int(json.loads(whole[-1])["decision"])
+    except (OSError, ValueError, KeyError, IndexError):
+        return 0
+
+
+class Workers:
+    """Runs groups side by side, `jobs` at a time; `stop` ends all of them with a checkpoint."""
+
+    def __init__(self, jobs: int, retries: int, say: Callable[[str], None]) -> None:
+        self._jobs = jobs
+        self._retries = retries
+        self._say = say
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._children: set[subprocess.Popen[bytes]] = set()
+
+    def run(self, groups: Sequence[Group], clips: bool) -> Iterator[Outcome]:
+        """Train every group; yields each as it ends, whatever became of it."""
+        with ThreadPoolExecutor(self._jobs) as pool:
+            for future in as_completed([pool.submit(self._train, group, clips) for group in groups]):
+                yield future.result()
+
+    def stop(self) -> None:
+        """Ask every child to write a checkpoint and leave; a second time kills them."""
+        with self._lock:
+            for child in self._children:
+                with suppress(ProcessLookupError):
+                    child.send_signal(signal.SIGKILL if self._stopping.is_set() else signal.SIGTERM)
+            self._stopping.set()
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def _train(self, group: Group, clips: bool) -> Outcome:
+        code = 0
+        for attempt in range(1, self._retries + 2):
+            if self._stopping.is_set():
+                return Outcome(group, "stopped", attempt - 1)
+            try:
+                self._make_room(group)
+                code = self._call(command(group), _log(group))
+            except OSError as error:
+                return Outcome(group, "failed", attempt, f"cannot start or write: {error}")
+            if code == 0:
+                if clips and group.first == 0:
+                    film(group, self._call)
+                return Outcome(group, "finished", attempt)
+            if code == CHECKPOINTED or self._stopping.is_set():
+                return Outcome(group, "stopped", attempt)
+            if attempt <= self._retries:
+                self._say(f"{label(group)}: ended with code {code}, tried again ({attempt} of {self._retries})")
+        return Outcome(group, "failed", self._retries + 1, f"code {code}; {_last_words(_log(group))}")
+
+    def _make_room(self, group: Group) -> None:
+        """Wait for whoever still writes to the folder; remove it if its run ended before its first checkpoint."""
+        if not group.folder.exists():
+            return
+        end = time.monotonic() + _PATIENCE
+        while _written(group.folder) and time.monotonic() < end and not self._stopping.wait(0.2):
+            pass  # the child of a command that was killed is writing its checkpoint
+        if not _written(group.folder) and not _resumable(group.folder):
+            shutil.rmtree(group.folder)
+
+    def _call(self, arguments: list[str], log: Path) -> int:
+        """Run one command to its end; its words go to the log."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        environment = {**os.environ, PARENT: str(os.getpid())}
+        with log.open("ab") as stream:
+            stream.write(f"$ {shlex.join(['ubp2', *arguments])}\n".encode())
+            stream.flush()
+            with self._lock:
+                if self._stopping.is_set():
+                    return CHECKPOINTED
+                child = subprocess.Popen(
+                    [sys.executable, "-m", "ubp2.experiments.child", *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=stream,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
+                    start_new_session=True,  # Ctrl-C reaches it through `stop` alone, once
+                )
+                self._children.add(child)
+            try:
+                return child.wait()
+            finally:
+                with self._lock:
+                    self._children.discard(child)
+
+
+def film(group: Group, call: Callable[[list[str], Path], int]) -> None:
+    """A clip of what the first seed has learned, beside its run; a machine that cannot render goes without."""
+    run = population.members(group.folder)[0]
+    clip = run / "clip.mp4"
+    if not clip.exists():
+        call(["eval", str(run), "--episodes", "1", "--video", str(clip)], _log(group))
+
+
+@contextmanager
+def stop_on_signals(stop: Callable[[], None]) -> Iterator[Callable[[], bool]]:
+    """Ctrl-C or SIGTERM call `stop`; gives a function that says whether that has happened."""
+    asked = threading.Event()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        asked.set()
+        stop()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _resumable(folder: Path) -> bool:
+    """Whether every seed in the folder has a checkpoint."""
+    try:
+        members = population.members(folder)
+    except UserError:
+        return False
+    return all(any((member / "checkpoints").glob("*/manifest.json")) for member in members)
+
+
+def _written(folder: Path) -> bool:
+    """Whether a process writes to a run in the folder."""
+    return any(locks.held(path.parent) for path in (folder / locks.LOCK, *folder.glob(f"s*/{locks.LOCK}")))
+
+
+def _log(group: Group) -> Path:
+    return group.folder.with_name(f"{group.folder.name}.log")
+
+
+def _last_words(log: Path) -> str:
+    try:
+        lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    except OSError as error:
+        return f"its log cannot be read: {error}"
+    return f"the end of {log}:\n" + "\n".join(f"    {line}" for line in lines[-_TAIL:])

@@ -1,0 +1,70 @@
+"""What `ubp2 reproduce` takes. Imports nothing heavy: its help is as instant as all help."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+import yaml
+
+from ubp2.errors import UserError
+
+__all__ = ["Reproduce", "settings"]
+
+Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Run a table or figure of the paper: what is missing, at any budget, with the paper's numbers beside ours."""
+
+    experiment: Annotated[str | None, tyro.conf.Positional] = None
+    """table1, table2, fig-selection, ...; None: list them."""
+    tasks: tuple[str, ...] = ()
+    """Only these tasks (door-close), or other environments by id (toy/reach); none: all of the experiment."""
+    methods: tuple[str, ...] = ()
+    """Only these methods; none: all of the experiment."""
+    seeds: int | None = None
+    """Seeds of each cell; None: the paper's number."""
+    steps: int | None = None
+    """Decisions of each run; None: those of the preset (paper: 1,000,000)."""
+    preset: str = "paper"
+    """Sizes: paper (the paper's, for a GPU), best (what learns fastest in our hands, for a GPU), cpu (small)."""
+    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """A setting for every cell, such as 'teacher.name: noisy'; can be repeated."""
+    out: Path | None = None
+    """Folder of the runs and the report; None: runs/EXPERIMENT-PRESET-STEPS. The same command again continues."""
+    on: Literal["local", "ray"] = "local"
+    """Where cells run: processes on this machine, or a Ray cluster (pip install 'ubp2[ray]')."""
+    address: str | None = None
+    """Address of the Ray cluster; None: RAY_ADDRESS, or a new one on this machine."""
+    jobs: int = 1
+    """Groups of seeds that train side by side (local)."""
+    together: int | None = None
+    """Most seeds in one program; None: all seeds of a cell."""
+    retries: int = 2
+    """How often a failed group is tried again, from its last checkpoint."""
+    no_clips: Switch = False
+    """Film nothing."""
+    dry_run: Switch = False
+    """Show the plan with its cost, and stop."""
+    report_only: Switch = False
+    """Train nothing; write the report of what is there."""
+    json: Switch = False
+    """Print one JSON object on stdout, and everything else on stderr."""
+
+
+def settings(lines: tuple[str, ...]) -> dict[str, Any]:
+    """The settings of --set, by dotted name."""
+    found: dict[str, Any] = {}
+    for line in lines:
+        try:
+            data = yaml.safe_load(line)
+        except yaml.YAMLError:
+            data = None
+        if not isinstance(data, dict):
+            raise UserError(f"--set expects 'dotted.field: value', such as 'teacher.name: noisy', got '{line}'")
+        found.update({str(name): value for name, value in data.items()})
+    return found

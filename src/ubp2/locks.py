@@ -1,0 +1,46 @@
+"""One writer a folder: a lock that the system releases when the process ends, however it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from pathlib import Path
+
+from ubp2.errors import UserError
+
+__all__ = ["LOCK", "held", "take"]
+
+LOCK = "run.lock"
+
+
+def take(folder: Path) -> int:
+    """Take the lock of a folder and return it as a file descriptor; closing that releases it."""
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+    except BlockingIOError:
+        holder = os.read(lock, 200).decode(errors="replace") or "another process"
+        os.close(lock)
+        raise UserError(f"the run {folder} is being written by {holder}; stop it first, or start another run") from None
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def held(folder: Path) -> bool:
+    """Whether some process writes to the folder now."""
+    try:
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False

@@ -1,0 +1,158 @@
+"""Groups that fail, that are stopped, and that go on: with processes, as a user has them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ubp2 import locks
+from ubp2.experiments import execution
+from ubp2.experiments.cells import Cell, Group
+from ubp2.experiments.execution import Workers
+from ubp2.presets import preset
+
+SMALL = [
+    "model.width: 16",
+    "planner.samples: 16",
+    "planner.elites: 4",
+    "planner.policy_samples: 4",
+    "planner.iterations: 1",
+    "training.batch_size: 16",
+    "training.warmup: 100",
+    "preferences.every: 100",
+    "evaluation.episodes: 1",
+    "checkpoint.every: 100",
+]
+FLAGS = ["--tasks", "toy/reach", "--methods", "ubp2", "mbp", "--preset", "cpu", "--seeds", "2", "--steps", "600"]
+
+
+def reproduce(out: Path, *extra: str) -> list[str]:
+    settings = [part for line in SMALL for part in ("--set", line)]
+    return [sys.executable, "-m", "ubp2", "reproduce", "table1", *FLAGS, *settings, "--out", str(out), *extra]
+
+
+def waited(true: Any, seconds: float = 240.0) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if true():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def checkpointed(folder: Path) -> bool:
+    return len(list(folder.glob("s*/checkpoints/*/manifest.json"))) >= 2
+
+
+def test_a_table_that_is_killed_goes_on_and_is_finished_once(tmp_path: Path) -> None:
+    """SIGKILL in the first cell, SIGTERM in the second, then the same command to the end; nothing is trained twice."""
+    out = tmp_path / "out"
+    first, second = (out / "toy-reach" / method / "seeds-0-1" for method in ("ubp2", "mbp"))
+    killed = subprocess.Popen(reproduce(out), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    assert waited(lambda: checkpointed(first))
+    killed.kill()
+    killed.communicate()
+    assert waited(lambda: not locks.held(first / "s0"), 60), "the run outlived the command that started it"
+    stopped = subprocess.Popen(reproduce(out), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert waited(lambda: checkpointed(second))
+    resumed = json.loads((first / "s0" / "info.json").read_text(encoding="utf-8"))["resumed"]
+    finished = (first / "s0" / "metrics.jsonl").read_bytes()
+    stopped.terminate()
+    text, _ = stopped.communicate(timeout=120)
+    assert stopped.returncode == 75, text
+    assert "the same command goes on" in text
+    done = subprocess.run(reproduce(out, "--json"), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert [group["state"] for group in answer["groups"]] == ["finished", "finished"]
+    assert len(resumed) == 1, "the first cell goes on from its checkpoint"
+    assert (first / "s0" / "metrics.jsonl").read_bytes() == finished, "what is finished is left alone"
+    page = Path(answer["report"]).read_text(encoding="utf-8")
+    assert "UBP2" in page and "MBP" in page and "toy" in page
+    again = subprocess.run(reproduce(out, "--json"), capture_output=True, text=True, timeout=120)
+    assert again.returncode == 0 and "nothing is missing" in again.stderr
+
+
+def group(tmp_path: Path) -> Group:
+    config = preset("cpu", "toy/reach")
+    return Group(Cell("toy/reach", "ubp2", config, 1, tmp_path / "toy-reach" / "ubp2"), 0, 1)
+
+
+def test_a_group_that_fails_is_tried_again_and_then_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execution, "command", lambda group: ["train", "--env", "toy/raech"])
+    said: list[str] = []
+    (outcome,) = Workers(jobs=1, retries=2, say=said.append).run([group(tmp_path)], clips=False)
+    assert (outcome.state, outcome.attempts) == ("failed", 3)
+    assert "Did you mean reach" in outcome.reason or "unknown toy task" in outcome.reason
+    assert len(said) == 2 and "tried again (1 of 2)" in said[0]
+    log = (tmp_path / "toy-reach" / "ubp2" / "seeds-0.log").read_text(encoding="utf-8")
+    assert log.count("$ ubp2 train") == 3
+
+
+def test_the_others_run_when_one_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, bad = group(tmp_path / "good"), group(tmp_path / "bad")
+    monkeypatch.setattr(execution, "command", lambda g: ["envs"] if g is good else ["nothing"])
+    outcomes = list(Workers(jobs=2, retries=0, say=lambda _: None).run([bad, good], clips=False))
+    assert {outcome.group.folder: outcome.state for outcome in outcomes} == {
+        bad.folder: "failed",
+        good.folder: "finished",
+    }
+
+
+def test_what_ended_before_its_first_checkpoint_starts_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = group(tmp_path)
+    (own.folder / "checkpoints").mkdir(parents=True)
+    (own.folder / "config.yaml").write_text("env: toy/reach\n", encoding="utf-8")
+    calls: list[list[str]] = []
+    workers = Workers(jobs=1, retries=0, say=lambda _: None)
+    monkeypatch.setattr(workers, "_call", lambda arguments, log: calls.append(arguments) or 0)
+    list(workers.run([own], clips=False))
+    assert not own.folder.exists() and "--out" in calls[0] and "--resume" not in calls[0]
+
+
+def test_a_folder_that_somebody_writes_to_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execution, "_PATIENCE", 0.3)
+    own = group(tmp_path)
+    own.folder.mkdir(parents=True)
+    lock = locks.take(own.folder)
+    try:
+        workers = Workers(jobs=1, retries=0, say=lambda _: None)
+        monkeypatch.setattr(workers, "_call", lambda arguments, log: 2)
+        (outcome,) = workers.run([own], clips=False)
+        assert own.folder.exists() and outcome.state == "failed"
+    finally:
+        os.close(lock)
+
+
+def test_two_commands_in_one_folder_are_refused(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    lock = locks.take(out)
+    try:
+        second = subprocess.run(reproduce(out), capture_output=True, text=True, timeout=60)
+    finally:
+        os.close(lock)
+    assert second.returncode == 2 and "is being written by process" in second.stderr
+
+
+def test_a_child_leaves_when_its_parent_is_not_there(tmp_path: Path) -> None:
+    environment = {**os.environ, "UBP2_PARENT": "1"}
+    child = [sys.executable, "-m", "ubp2.experiments.child", "--version"]
+    orphan = subprocess.run(child, env=environment, capture_output=True, timeout=60)
+    assert orphan.returncode == 1 and not orphan.stdout
+
+
+def test_how_far_a_group_is_comes_from_the_end_of_its_metrics(tmp_path: Path) -> None:
+    own = group(tmp_path)
+    assert execution.decision(own) == 0
+    own.folder.mkdir(parents=True)
+    rows = b'{"kind": "train", "decision": 100}\n{"kind": "train", "decision": 200}\n{"kind": "tr'
+    (own.folder / "metrics.jsonl").write_bytes(rows)
+    assert execution.decision(own) == 200

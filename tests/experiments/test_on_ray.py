@@ -1,0 +1,66 @@
+"""Groups on a real Ray cluster of one machine: what finishes, what fails, and what is stopped with a checkpoint."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ubp2.config_io import overridden
+from ubp2.experiments.cells import Cell, Group
+from ubp2.experiments.on_ray import RayWorkers
+from ubp2.presets import preset
+from ubp2.resolving import resolve
+
+SMALL = {
+    "model.width": 16,
+    "planner.samples": 16,
+    "planner.elites": 4,
+    "planner.policy_samples": 4,
+    "planner.iterations": 1,
+    "training.batch_size": 16,
+    "training.warmup": 100,
+    "preferences.every": 100,
+    "evaluation.episodes": 1,
+    "checkpoint.every": 100,
+}
+
+
+def group(folder: Path, env: str, steps: int) -> Group:
+    config = resolve(overridden(preset("cpu", "toy/reach"), {**SMALL, "steps": steps}), 50)
+    return Group(Cell(env, "ubp2", replace(config, env=env), 1, folder / env.replace("/", "-")), 0, 1)
+
+
+@pytest.fixture
+def workers() -> Iterator[RayWorkers]:
+    made = RayWorkers(retries=0, say=lambda _: None, address="local")
+    yield made
+    made.close()
+
+
+def test_what_finishes_and_what_fails_is_told_apart(workers: RayWorkers, tmp_path: Path) -> None:
+    good, bad = group(tmp_path, "toy/reach", 300), group(tmp_path, "toy/nothing", 300)
+    outcomes = {outcome.group: outcome for outcome in workers.run([good, bad], clips=False)}
+    assert outcomes[good].state == "finished", outcomes[good].reason
+    assert (good.folder / "metrics.jsonl").exists()
+    assert outcomes[bad].state == "failed" and "unknown toy task" in outcomes[bad].reason
+
+
+def test_a_task_that_is_stopped_leaves_a_checkpoint(workers: RayWorkers, tmp_path: Path) -> None:
+    endless = group(tmp_path, "toy/reach", 200_000)
+
+    def stop() -> None:
+        end = time.monotonic() + 200
+        while time.monotonic() < end and not any(endless.folder.glob("checkpoints/*/manifest.json")):
+            time.sleep(0.2)
+        workers.stop()
+
+    threading.Thread(target=stop, daemon=True).start()
+    (outcome,) = workers.run([endless], clips=False)
+    assert outcome.state == "stopped", outcome.reason
+    log = endless.folder.with_name("seeds-0.log").read_text(encoding="utf-8")
+    assert "stopped at decision" in log, "the run was asked to stop, and not killed"
