@@ -61,7 +61,7 @@ class Summary:
 
 def listing() -> dict[str, dict[str, Any]]:
     """The experiments that there are."""
-    names = {target: alias for alias, target in reversed(ALIASES.items())}
+    names = {target: alias for alias, target in ALIASES.items()}
     return {
         name: {
             "title": each.title,
@@ -230,33 +230,20 @@ def _report(made: Plan, args: Reproduce, outcomes: Sequence[Outcome], say: Calla
         names={p: titles[m] for p, m in begun.items()},
         vary=made.experiment.vary,
     )
+    wanted = {(cell.task, titles[cell.method]): frozenset(range(cell.seeds)) for cell in made.cells}
     published = {titles[name]: row for name, row in made.experiment.published.items() if name in titles}
     problems = [f"{label(outcome.group)} {outcome.state}: {outcome.reason}" for outcome in outcomes if outcome.reason]
     return report.write(
-        results,
+        replace(results, wanted=wanted),
         made.out / "report",
         title=f"{made.experiment.title} ({made.experiment.place})",
         published=published,
         columns=made.experiment.columns,
         order=list(titles.values()),
-        notes=[note for note in (made.experiment.note, *_shortfalls(made), *problems) if note],
+        notes=[note for note in (made.experiment.note, *problems) if note],
+        bars=made.experiment.name.startswith("fig-"),
         commands=[f"ubp2 {shlex.join(sys.argv[1:])}"] if sys.argv[1:2] == ["reproduce"] else [],
     )
-
-
-def _shortfalls(made: Plan) -> list[str]:
-    """Where ours is less than the paper's, or not there yet."""
-    notes = []
-    steps = {cell.config.steps for cell in made.cells}
-    if made.experiment.published and max(steps) < made.experiment.steps:
-        notes.append(
-            f"Ours are {max(steps):,} decisions a run and the paper's {made.experiment.steps:,}: averages over so much "
-            f"shorter a time are no measure of agreement."
-        )
-    missing = [label(group) for group in made.groups if not group.finished]
-    if missing:
-        notes.append(f"Not finished: {'; '.join(missing)}.")
-    return notes
 
 
 def as_data(summary: Summary) -> dict[str, Any]:
