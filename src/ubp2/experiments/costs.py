@@ -65,8 +65,8 @@ def estimate(
     labels = 0 if config.ceiling else round(given(config.preferences.budget) * share) * group.seeds
     megabytes = group.seeds * left * BYTES / 1e6
     own = seen.get(kind(config))
-    if own is not None:
-        seconds: float | None = left * own * group.seeds
+    if own is not None or not left:
+        seconds: float | None = left * (own or 0.0) * group.seeds
     else:
         rate = RATES.get((device or device_kind(), "pebble" if config.agent in MODEL_FREE else preset))
         seconds = None if rate is None else _modelled(config, rate, group.seeds, left, episode_decisions)

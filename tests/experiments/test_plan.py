@@ -1,0 +1,107 @@
+"""What a user is told before anything runs, and docs/reproduce.md as the code has it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.experiments.test_cells import evaluated, made, population
+from ubp2 import cli
+from ubp2.errors import UserError
+from ubp2.experiments import costs
+from ubp2.experiments.cells import Group, groups
+from ubp2.experiments.options import settings
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_without_a_name_the_experiments_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["reproduce"]) == 0
+    text = capsys.readouterr().out
+    assert "table1" in text and "Figure 4 (c)" in text
+
+
+def test_the_plan_says_what_is_there_and_what_the_rest_costs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (cell,) = made(out=tmp_path, preset="cpu", tasks=("toy/reach",), methods=("ubp2",), seeds=2, steps=3000)
+    population(cell.folder / "seeds-0-1", [0, 1], 3000)
+    command = ["reproduce", "table1", "--tasks", "toy/reach", "--methods", "ubp2", "mbp", "--preset", "cpu"]
+    command += ["--seeds", "3", "--steps", "3000", "--out", str(tmp_path), "--dry-run", "--json"]
+    assert cli.main(command) == 0
+    told = capfd.readouterr()
+    data = json.loads(told.out)
+    states = {(group["method"], tuple(group["seeds"])): group["state"] for group in data["groups"]}
+    assert states == {("ubp2", (0, 1)): "finished", ("ubp2", (2,)): "to do", ("mbp", (0, 1, 2)): "to do"}
+    assert "left: 12,000 decisions" in told.err
+    assert not (tmp_path / "toy-reach" / "mbp").exists(), "a dry run writes nothing"
+
+
+def test_time_goes_by_what_this_machine_has_shown(tmp_path: Path) -> None:
+    one, two = made(out=tmp_path, preset="cpu", tasks=("door-close",), methods=("ubp2", "mbp"), seeds=1, steps=4000)
+    evaluated(one.folder / "seeds-0", 4000)
+    row = {"kind": "train", "decision": 4000, "time/decisions_per_second": 10.0}
+    with (one.folder / "seeds-0" / "metrics.jsonl").open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps(row) + "\n")
+    found = [group for cell in (one, two) for group in groups(cell)]
+    seen = costs.rates_seen(found)
+    assert seen == {"planning 3": pytest.approx(0.1)}
+    cost = costs.estimate(found[1], "cpu", 100, seen)
+    assert cost.measured and cost.seconds == pytest.approx(400.0)
+    assert costs.estimate(found[0], "cpu", 100, seen).decisions == 0
+
+
+def test_a_longer_plan_costs_more_and_the_policy_costs_less(tmp_path: Path) -> None:
+    near, far = (
+        made("table-horizon", out=tmp_path, tasks=("door-close",), methods=(name,))[0]
+        for name in ("horizon-7", "horizon-11")
+    )
+    seconds = [costs.estimate(Group(cell, 0, 10), "paper", 100, {}, "gpu").seconds for cell in (near, far)]
+    assert None not in seconds and seconds[0] < seconds[1] < 2 * seconds[0]  # type: ignore[operator]
+
+
+def test_an_unknown_rate_is_said_to_be_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costs, "RATES", {})
+    (cell,) = made(out=tmp_path, tasks=("door-close",), methods=("ubp2",))
+    assert costs.estimate(Group(cell, 0, 10), "paper", 100, {}).seconds is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(40, "40 s"), (600, "10 min"), (7200, "2.0 h"), (90_000, "25 h"), (500_000, "5.8 days")]
+)
+def test_times_are_told_as_people_do(seconds: float, words: str) -> None:
+    assert costs.duration(seconds) == words
+
+
+def test_settings_are_yaml_lines() -> None:
+    assert settings(("teacher.name: noisy", "planner.horizon: 5")) == {"teacher.name": "noisy", "planner.horizon": 5}
+    with pytest.raises(UserError, match="--set expects 'dotted.field: value'"):
+        settings(("planner.horizon=5",))
+
+
+def test_visual_tasks_are_told_to_be_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["reproduce", "fig-visual", "--dry-run"]) == 2
+    assert "no visual environments yet" in capsys.readouterr().err
+
+
+def test_the_tables_of_the_page_are_those_of_the_code() -> None:
+    page = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    script = (
+        "import sys; sys.path.insert(0, 'benchmarks'); import reproduce_times as t; "
+        "sys.stdout.write(t.render(t.PAGE.read_text(encoding='utf-8')))"
+    )
+    made_anew = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert made_anew.stdout == page, "run: python benchmarks/reproduce_times.py"
+
+
+def test_the_commands_of_the_page_are_commands() -> None:
+    """They are planned, and not run."""
+    page = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    commands = re.findall(r"`(ubp2 reproduce [^`]+)`", page)
+    assert len(commands) > 10
+    for line in {line for line in commands if "NAME" not in line}:
+        words = [word for word in line.split()[1:] if word not in ("--on", "ray", "--address", "auto")]
+        assert cli.main([*words, "--dry-run", "--json"]) == 0, line
