@@ -25,7 +25,12 @@ def seconds(experiment: Experiment, preset: str, device: str) -> float:
     lengths = dict.fromkeys(experiment.tasks, EPISODE)
     options = {"steps": None, "seeds": None, "settings": {}, "episode_decisions": lengths, "out": Path()}
     made = cells(experiment, experiment.tasks, experiment.methods, preset=preset, **options)
-    each = [estimate(Group(cell, 0, cell.seeds), preset, EPISODE, {}, device).seconds for cell in made]
+    groups = [
+        Group(cell, first, 1 if device == "cpu" else cell.seeds)
+        for cell in made
+        for first in (range(cell.seeds) if device == "cpu" else [0])
+    ]
+    each = [estimate(group, preset, EPISODE, {}, device).seconds for group in groups]
     return sum(time for time in each if time is not None)
 
 

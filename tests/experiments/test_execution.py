@@ -30,7 +30,21 @@ SMALL = [
     "evaluation.episodes: 1",
     "checkpoint.every: 100",
 ]
-FLAGS = ["--tasks", "toy/reach", "--methods", "ubp2", "mbp", "--preset", "cpu", "--seeds", "2", "--steps", "600"]
+FLAGS = [
+    "--tasks",
+    "toy/reach",
+    "--methods",
+    "ubp2",
+    "mbp",
+    "--preset",
+    "cpu",
+    "--seeds",
+    "2",
+    "--steps",
+    "600",
+    "--together",
+    "2",
+]
 
 
 def reproduce(out: Path, *extra: str) -> list[str]:

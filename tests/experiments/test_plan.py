@@ -30,7 +30,7 @@ def test_the_plan_says_what_is_there_and_what_the_rest_costs(tmp_path: Path, cap
     (cell,) = made(out=tmp_path, preset="cpu", tasks=("toy/reach",), methods=("ubp2",), seeds=2, steps=3000)
     population(cell.folder / "seeds-0-1", [0, 1], 3000)
     command = ["reproduce", "table1", "--tasks", "toy/reach", "--methods", "ubp2", "mbp", "--preset", "cpu"]
-    command += ["--seeds", "3", "--steps", "3000", "--out", str(tmp_path), "--dry-run", "--json"]
+    command += ["--seeds", "3", "--steps", "3000", "--out", str(tmp_path), "--dry-run", "--json", "--together", "3"]
     assert cli.main(command) == 0
     told = capfd.readouterr()
     data = json.loads(told.out)

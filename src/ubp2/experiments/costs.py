@@ -34,9 +34,10 @@ RATES: Mapping[tuple[str, str], Rate] = {
     ("gpu", "paper"): Rate((4.5, 1.08), (5.8, 0.08), horizon=7),
     ("gpu", "best"): Rate((5.9, 0.12), (5.8, 0.08), horizon=7),
     ("gpu", "pebble"): Rate((8.6, 0.22), (8.6, 0.22)),
-    ("cpu", "cpu"): Rate((2.0, 19.0), (2.0, 13.5), horizon=3),
+    ("cpu", "cpu"): Rate((0.0, 23.8), (0.0, 16.0), horizon=3),
+    ("cpu", "pebble"): Rate((0.0, 5.7), (0.0, 5.7)),
 }
-START = 60.0  # seconds a program, compilation included
+START = {"gpu": 60.0, "cpu": 20.0}  # seconds a program, compilation included
 BYTES = 250.0  # of a decision on disk: observations, actions, metrics
 
 
@@ -65,11 +66,14 @@ def estimate(
     labels = 0 if config.ceiling else round(given(config.preferences.budget) * share) * group.seeds
     megabytes = group.seeds * left * BYTES / 1e6
     own = seen.get(kind(config))
+    seconds: float | None = None
     if own is not None or not left:
-        seconds: float | None = left * (own or 0.0) * group.seeds
+        seconds = left * (own or 0.0) * group.seeds
     else:
-        rate = RATES.get((device or device_kind(), "pebble" if config.agent in MODEL_FREE else preset))
-        seconds = None if rate is None else _modelled(config, rate, group.seeds, left, episode_decisions)
+        device = device or device_kind()
+        rate = RATES.get((device, "pebble" if config.agent in MODEL_FREE else preset))
+        if rate is not None:
+            seconds = START[device] + _modelled(config, rate, group.seeds, left, episode_decisions)
     return Cost(left * group.seeds, labels, seconds, megabytes, own is not None)
 
 
@@ -101,7 +105,7 @@ def _modelled(config: Config, rate: Rate, seeds: int, left: int, episode_decisio
     mean = policy if config.agent in MODEL_FREE else asking * planning + (1 - asking) * policy
     rounds = left / max(config.evaluation.every, 1) * config.evaluation.episodes / config.evaluation.workers
     looked = sum(policy if name == "policy" else planning for name in config.evaluation.controllers)
-    return START + (left * mean + rounds * episode_decisions * looked) / 1e3
+    return (left * mean + rounds * episode_decisions * looked) / 1e3
 
 
 def duration(seconds: float) -> str:

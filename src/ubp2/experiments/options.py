@@ -43,7 +43,7 @@ class Reproduce:
     jobs: int = 1
     """Groups of seeds that train side by side (local)."""
     together: int | None = None
-    """Most seeds in one program; None: all seeds of a cell."""
+    """Most seeds in one program; None: all seeds of a cell on a GPU, one on a CPU, where several gain nothing."""
     retries: int = 2
     """How often a failed group is tried again, from its last checkpoint."""
     no_clips: Switch = False

@@ -89,7 +89,8 @@ def plan(args: Reproduce) -> Plan:
     made = cells(experiment, tasks, methods, **shape, episode_decisions=lengths, out=Path())
     out = args.out or folder_of(experiment, args.preset, made[0].config.steps, changes)
     made = [replace(cell, folder=out / cell.folder) for cell in made]
-    found = [group for cell in made for group in groups(cell, args.together)]
+    together = args.together or (1 if costs.device_kind() == "cpu" else None)
+    found = [group for cell in made for group in groups(cell, together)]
     seen = costs.rates_seen(found)
     price = [costs.estimate(group, args.preset, lengths[group.cell.task], seen) for group in found]
     return Plan(experiment, methods, made, found, price, out)
