@@ -179,7 +179,9 @@ class Keeper:
                 self._renderer, self._holds = Renderer(order, self._setup), order
             except OSError as error:
                 raise Lost(f"the renderer could not be started: {error}") from error
-        self.cameras = self._renderer.greet() or self.cameras
+        cameras = self._renderer.greet()
+        if order == self._order:
+            self.cameras = cameras
 
     def _end(self) -> None:
         with self._lock:
