@@ -9,6 +9,7 @@ import re
 import signal
 import stat
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -284,7 +285,7 @@ def test_a_renderer_that_hangs_is_started_again(archive, tmp_path):
         assert state.ready and state.note is None and time.monotonic() - began >= 8
 
 
-def test_an_environment_that_takes_the_renderer_along_is_left_alone(archive, tmp_path):
+def test_an_environment_that_takes_the_renderer_along_is_left_alone(archive, tmp_path, monkeypatch):
     class Deadly(Filmed):
         def render(self, camera=None, size=None):  # type: ignore[override]
             with (tmp_path / "tries").open("a") as file:
@@ -295,7 +296,10 @@ def test_an_environment_that_takes_the_renderer_along_is_left_alone(archive, tmp
         for start in range(3):
             state = clips.wait(clips.want(0, start, 5), LONG)
             assert state.cameras == ("drawing",) and "ended with exit code 3" in (state.note or "")
-    assert (tmp_path / "tries").read_text() == "xxxx"  # two clips, two tries each; the third was drawn at once
+        assert (tmp_path / "tries").read_text() == "xxxx"  # two clips, two tries each; the third was drawn at once
+        monkeypatch.setattr("ubp2.labelling.renderer._REST", 0.0)
+        assert clips.wait(clips.want(0, 4, 5), LONG).ready
+        assert (tmp_path / "tries").read_text() == "xxxxxx"
 
 
 def test_a_full_disk_is_a_failed_clip_until_there_is_space(archive, tmp_path, monkeypatch):
@@ -441,6 +445,40 @@ def test_close_does_not_wait_for_a_clip(archive, tmp_path):
         os.kill(pid, 0)
     assert clips.wait(clip, LONG).failed
     assert not [path for path in (tmp_path / "clips").iterdir() if path.is_dir()]
+
+
+def test_a_renderer_that_hangs_leaves_when_its_parent_was_killed(archive, tmp_path):
+    script = tmp_path / "server.py"
+    script.write_text(
+        "import time\n"
+        "from pathlib import Path\n"
+        "from ubp2.configs import Config\n"
+        "from ubp2.labelling.clips import Clips\n"
+        "from tests.labelling.test_clips import slow\n"
+        f"folder = Path({str(tmp_path)!r})\n"
+        "env = slow(folder, frame=1e3)\n"
+        "clips = Clips(folder / 'episodes.sqlite', Config(), folder / 'clips', env=env, seconds=5)\n"
+        "clips.want(0, 0, 5)\n"
+        "while not (folder / 'rendering').exists(): time.sleep(0.05)\n"
+        "print(clips.renderer_pid, flush=True)\n"
+        "time.sleep(1e3)\n"
+    )
+    root = Path(__file__).parents[2]
+    path = os.pathsep.join([str(root), str(root / "src"), os.environ.get("PYTHONPATH", "")])
+    server = subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path}
+    )
+    assert server.stdout is not None
+    pid = int(server.stdout.readline())
+    server.kill()
+    server.wait()
+    server.stdout.close()
+    for _ in range(200):
+        told = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+        if not told.strip() or told.startswith("Z"):  # gone, or not yet buried
+            return
+        time.sleep(0.1)
+    pytest.fail("the renderer outlived its parent")
 
 
 def test_large_frames_are_made_smaller_and_the_camera_count_is_a_choice(archive):
