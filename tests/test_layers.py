@@ -20,7 +20,7 @@ LAYERS = (
     ("agents",),
     ("evaluation",),
     ("training",),
-    ("trained", "api", "bench", "lab", "experiments"),
+    ("trained", "api", "bench", "lab", "experiments", "labelling"),
     ("commands",),
     ("cli",),
     ("__main__",),
