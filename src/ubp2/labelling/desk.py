@@ -10,9 +10,11 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from ubp2 import locks
+from ubp2.labelling import choices
+from ubp2.labelling.choices import Choice
 from ubp2.labelling.gallery import ClipSource, Gallery
 from ubp2.labelling.leases import Leases
 from ubp2.labelling.security import Refused
@@ -20,11 +22,9 @@ from ubp2.labelling.tickets import Ticket, Tickets
 from ubp2.labelling.view import View
 from ubp2.preference.store import Given, LabelStore
 
-__all__ = ["Choice", "Desk", "Hand", "Rules"]
+__all__ = ["Desk", "Hand", "Rules"]
 
-Choice = Literal["left", "right", "equal", "cant-tell"]
 GAP = 6  # answers that lie between a pair and the same pair asked again
-UNSURE = 0.1  # a reward model within so much of 1/2 has no opinion
 
 
 @dataclass(frozen=True)
@@ -77,13 +77,13 @@ class Desk:
         """Store what was chosen of the sides as shown; returns what the reward model thinks, if that is shown."""
         ticket = self._read(annotator, pair)
         swapped = self._tickets.swapped(annotator, ticket)
-        label, weight = _label(choice, swapped)
+        label, weight = choices.label(choice, swapped)
         with self._lock:
             self._store(annotator, ticket, label, weight, seconds, key, swapped, None)
             if not self.rules.show_agreement or weight == 0 or ticket.again:
                 return None
             judged = self.store.notes(name := f"judged:{ticket.question}").get(name)
-        return None if judged is None else _opinion(float(judged), swapped, choice)
+        return None if judged is None else choices.opinion(float(judged), swapped, choice)
 
     def broken(self, annotator: str, pair: str, reason: str, key: str | None = None) -> None:
         """Skip a pair whose clip cannot be seen, with the reason; it is not counted."""
@@ -260,19 +260,3 @@ class Desk:
             return None
         sides = self._gallery.pair(question, self._tickets.swapped(annotator, ticket))
         return {"id": self._tickets.write(annotator, ticket), **sides}
-
-
-def _label(choice: Choice, swapped: bool) -> tuple[float, float]:
-    """P(left of the question preferred) and weight."""
-    if choice == "cant-tell":
-        return 0.5, 0.0
-    if choice == "equal":
-        return 0.5, 1.0
-    return float((choice == "left") != swapped), 1.0
-
-
-def _opinion(left: float, swapped: bool, choice: Choice) -> dict[str, Any]:
-    """What the reward model thinks of the sides as shown."""
-    shown_left = 1 - left if swapped else left
-    model = "unsure" if abs(shown_left - 0.5) <= UNSURE else "left" if shown_left > 0.5 else "right"
-    return {"model": model, "agrees": choice == ("equal" if model == "unsure" else model)}

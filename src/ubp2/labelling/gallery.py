@@ -30,33 +30,33 @@ class Gallery:
 
     def __init__(self, clips: ClipSource) -> None:
         self._clips = clips
-        self._asked: set[int] = set()
+        self._ids: dict[int, tuple[str, str]] = {}  # by question: to want a clip costs a look into the archive
 
     def prepare(self, questions: Collection[Question]) -> None:
         """Have the clips of the next questions made, so that the first to be handed one need not wait."""
         for question in islice(questions, AHEAD):
-            if question.id not in self._asked:
-                self._asked.add(question.id)
-                for episode, start in (question.left, question.right):
-                    self._clips.want(episode, start, question.length)
+            if question.id not in self._ids:
+                self._want(question, soon=False)
 
     def failed(self, question: Question) -> bool:
         """Whether one of the clips was tried and could not be made."""
-        if question.id not in self._asked:
-            return False
-        ends = (question.left, question.right)
-        return any(self._clips.state(self._clips.want(*end, question.length)).failed for end in ends)
+        return any(self._clips.state(clip).failed for clip in self._ids.get(question.id, ()))
 
     def pair(self, question: Question, swapped: bool) -> dict[str, Any]:
         """Both sides, as shown."""
-        self._asked.add(question.id)
-        left, right = (self._side(*end, question.length) for end in (question.left, question.right))
+        states = [self._clips.state(clip) for clip in self._ids.get(question.id, ())]
+        if not states or not all(state.ready for state in states):
+            self._want(question, soon=True)
+        left, right = (self._side(clip) for clip in self._ids[question.id])
         if swapped:
             left, right = right, left
         return {"left": left, "right": right, "length": question.length}
 
-    def _side(self, episode: int, start: int, length: int) -> dict[str, Any]:
-        clip = self._clips.want(episode, start, length, soon=True)
+    def _want(self, question: Question, *, soon: bool) -> None:
+        left, right = (self._clips.want(*end, question.length, soon=soon) for end in (question.left, question.right))
+        self._ids[question.id] = (left, right)
+
+    def _side(self, clip: str) -> dict[str, Any]:
         state = self._clips.state(clip)
         cameras = state.cameras if state.ready else ()
         urls = {name: {kind: f"/clips/{clip}/{quote(name, safe='')}.{kind}" for kind in KINDS} for name in cameras}
@@ -66,4 +66,6 @@ class Gallery:
             "clips": urls,
             "frames": state.frames,
             "fps": state.fps,
+            "speed": state.speed,
+            "note": state.note,
         }

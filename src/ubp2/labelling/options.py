@@ -60,5 +60,5 @@ def check(args: Label) -> None:
 
 
 def token(args: Label) -> str | None:
-    """The secret that was given. On the command line other users of the machine can read it; the variable is private."""
+    """The secret that was given. Other users of the machine can read command lines, and not the variable."""
     return os.environ.get(TOKEN_VARIABLE) or None if args.token is None else args.token

@@ -169,7 +169,7 @@ class Guard:
 
 
 def _check_origin(scope: dict[str, Any], headers: dict[str, str], host: str) -> None:
-    """Refuse what another site's page sends. Its scripts and images carry Origin or Sec-Fetch-Site; a click does not."""
+    """Refuse what the page of another site sends; a link there may lead to our page, and to nothing else."""
     origin = headers.get("origin")
     if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
         raise Refused(403, "the request comes from another site; open the page of this server itself")

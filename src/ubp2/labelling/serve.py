@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import logging
+import errno
 import os
 import shutil
 import signal
@@ -26,7 +26,6 @@ from ubp2.runs import Run
 
 __all__ = ["Served", "default_instruction", "label", "start"]
 
-_LOG = logging.getLogger(__name__)
 FURTHER = 20  # ports that are tried after one that is taken
 STOP_SECONDS = 10.0
 
@@ -150,18 +149,13 @@ def _listen(host: str, port: int) -> socket.socket:
         except OSError as error:
             sock.close()
             last = error
-            if isinstance(error, PermissionError) or error.errno not in _TAKEN:
+            if error.errno != errno.EADDRINUSE:
                 break
             continue
-        if candidate != port:
-            _LOG.warning("port %d is taken: the page is on port %d", port, candidate)
         return sock
-    if last is not None and last.errno in _TAKEN:
+    if last is not None and last.errno == errno.EADDRINUSE:
         raise UserError(f"the ports {port} to {port + FURTHER} of {host} are all taken; name another with --port")
     raise UserError(f"cannot listen on {host} port {port}: {last}; name another with --host or --port") from last
-
-
-_TAKEN = (98, 48)  # EADDRINUSE of Linux and of macOS
 
 
 def _all_addresses(host: str) -> bool:
@@ -169,10 +163,8 @@ def _all_addresses(host: str) -> bool:
 
 
 def _url(host: str, port: int, token: str | None) -> str:
-    if _all_addresses(host):
-        name = socket.gethostname()
-    else:
-        name = f"[{host}]" if ":" in host else host
+    name = f"[{host}]" if ":" in host else host
+    name = socket.gethostname() if _all_addresses(host) else name
     return f"http://{name}:{port}/" + (f"?token={token}" if token else "")
 
 

@@ -1,8 +1,8 @@
 """What a pair is called on the wire, and everything about it that must be random yet the same after a restart.
 
 A ticket is signed, not remembered: a server that was killed and started again still takes the answer that a page kept.
-Which side is which, and which pairs are asked again, are drawn from the same secret, so that a reload shows a pair as it
-was shown before and nobody who sees tickets can tell.
+Which side is which, and which pairs are asked again, are drawn from the same secret, so that a reload shows a pair as
+it was shown before and nobody who sees tickets can tell.
 """
 
 from __future__ import annotations

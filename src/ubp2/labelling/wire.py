@@ -7,11 +7,11 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping
-from typing import Any, NoReturn, get_args
+from typing import Any, NoReturn
 
 from starlette.requests import Request
 
-from ubp2.labelling.desk import Choice
+from ubp2.labelling.choices import CHOICES, Choice
 from ubp2.labelling.security import Refused
 from ubp2.preference.teachers import TEACHERS
 
@@ -58,10 +58,10 @@ def pair(fields: Mapping[str, Any]) -> str:
 
 def choice(fields: Mapping[str, Any]) -> Choice:
     """Which of the four answers."""
-    value = fields.get("choice")
-    if value not in get_args(Choice):
-        raise Refused(400, f"'choice' is one of {', '.join(get_args(Choice))}")
-    return value
+    for known in CHOICES:
+        if fields.get("choice") == known:
+            return known
+    raise Refused(400, f"'choice' is one of {', '.join(CHOICES)}")
 
 
 def key(fields: Mapping[str, Any]) -> str:
