@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from ubp2.preference.store import Given, LabelStore
 
 __all__ = ["Desk", "Hand", "Rules"]
 
+MOST_KEYS = 10_000
 GAP = 6  # answers that lie between a pair and the same pair asked again
 
 
@@ -63,6 +65,7 @@ class Desk:
         self._view = View(store, rules.overlap)
         self._gallery = Gallery(clips)
         self._undone: dict[str, Ticket] = {}  # by annotator: an asked-again pair that was taken back
+        self._undo_keys: OrderedDict[tuple[str, str], Ticket] = OrderedDict()  # so that a retry undoes nothing more
 
     def next(self, annotator: str) -> Hand:
         """The pair that this annotator judges next; the same one until it is answered or somebody else's."""
@@ -95,16 +98,12 @@ class Desk:
     def undo(self, annotator: str, key: str) -> dict[str, Any] | None:
         """Take the newest answer back and hand its pair out again; None: there is nothing to take back."""
         with self._lock:
-            self._view.look(now=True)
-            ticket = self._last_check(annotator)
-            if ticket is not None:
-                self._undone[annotator] = ticket
-            else:
-                question = self.store.withdraw(annotator, key=f"{annotator}/undo/{key}")
-                if question is None:
-                    return None
-                self._view.look(now=True)
-                ticket = Ticket(question)
+            ticket = self._undo_keys.get((annotator, key)) or self._take_back(annotator, key)
+            if ticket is None:
+                return None
+            self._undo_keys[annotator, key] = ticket
+            if len(self._undo_keys) > MOST_KEYS:
+                self._undo_keys.popitem(last=False)
             self._leases.hold(annotator, [ticket, *(t for t in self._leases.of(annotator) if t != ticket)][:2])
             return self._pair(annotator, ticket)
 
@@ -138,11 +137,6 @@ class Desk:
             self._gallery.pair(question, swapped=False) | {"question": question.id} for question in found if question
         ]
 
-    def close(self) -> None:
-        """Stop rendering and close the store."""
-        self.clips.close()
-        self.store.close()
-
     def _trainer(self) -> str:
         if not locks.held(self.folder):
             return "gone"
@@ -165,10 +159,10 @@ class Desk:
         swapped: bool,
         reason: str | None,
     ) -> None:
-        """Write to the disk, then to what we remember. A key belongs to an annotator: no other can use it up."""
+        """Write to the disk, then to what we remember. A key is the annotator's and the pair's: none can be used up."""
         if self._view.question(ticket.question) is None:
             raise Refused(409, "this run does not know the pair any more; load the next one")
-        key = f"{annotator}/{key}"
+        key = f"{annotator}/{'again' if ticket.again else 'first'}/{ticket.question}/{key}"
         if ticket.again:
             self.store.check(ticket.question, label, weight, annotator, seconds, key=key, swapped=swapped)
             self._view.checked.setdefault(annotator, {})[ticket.question] = time.time()
@@ -179,7 +173,8 @@ class Desk:
             )
             given = Given(id, ticket.question, 0, annotator, label, weight, seconds, swapped, time.time(), reason)
             self._view.answered(given)
-        self._leases.release(annotator, ticket)
+        if ticket.again or ticket.question in self._view.given.get(annotator, {}):  # else a repetition after an undo
+            self._leases.release(annotator, ticket)
 
     def _hand(self, annotator: str) -> Hand:
         held = [ticket for ticket in self._leases.of(annotator) if self._mine(annotator, ticket)]
@@ -233,6 +228,17 @@ class Desk:
         own = self._view.given.get(annotator, {})
         free = (id for id in self._view.open if id not in own and self._room(annotator, id, shown_only=True))
         return next((Ticket(id) for id in free), None)
+
+    def _take_back(self, annotator: str, key: str) -> Ticket | None:
+        """Undo what was said last. A pair that was asked again is no label: it is only shown once more."""
+        self._view.look(now=True)
+        ticket = self._last_check(annotator)
+        if ticket is not None:
+            self._undone[annotator] = ticket
+            return ticket
+        question = self.store.withdraw(annotator, key=f"{annotator}/undo/{key}")
+        self._view.look(now=True)
+        return None if question is None else Ticket(question)
 
     def _last_check(self, annotator: str) -> Ticket | None:
         """The pair asked again that was answered last, if nothing was answered after it or taken back."""

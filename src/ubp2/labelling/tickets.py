@@ -35,6 +35,7 @@ class Tickets:
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
+        self._draws: dict[tuple[str, str, int], float] = {}
 
     def write(self, annotator: str, ticket: Ticket) -> str:
         """The ticket as text, good for this annotator alone."""
@@ -57,8 +58,11 @@ class Tickets:
 
     def draw(self, purpose: str, annotator: str, question: int) -> float:
         """A number in [0, 1) that depends on nothing else."""
-        digest = self._digest(f"{purpose}\0{question}\0{annotator}")
-        return int.from_bytes(digest[:6], "big") / 2**48
+        drawn = self._draws.get((purpose, annotator, question))
+        if drawn is None:
+            digest = self._digest(f"{purpose}\0{question}\0{annotator}")
+            drawn = self._draws[purpose, annotator, question] = int.from_bytes(digest[:6], "big") / 2**48
+        return drawn
 
     def _sign(self, annotator: str, name: str) -> str:
         return base64.urlsafe_b64encode(self._digest(f"ticket\0{name}\0{annotator}")[:18]).decode()
