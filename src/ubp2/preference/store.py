@@ -223,11 +223,14 @@ class LabelStore:
             ).fetchone()[0]
 
     def corrected(self, after: int) -> bool:
-        """Whether an answer up to `after` has been changed or undone since: a reader must then start anew."""
+        """Whether more was said since on a question that had an answer up to `after`: a reader must then start anew.
+
+        It was changed or undone, or somebody else has answered it, too.
+        """
         with self._database.read() as connection:
             row = connection.execute(
-                "SELECT 1 FROM answers later JOIN answers a ON a.query = later.query AND a.annotator = later.annotator "
-                "AND a.revision < later.revision WHERE later.id > :after AND a.id <= :after LIMIT 1",
+                "SELECT 1 FROM answers later JOIN answers a ON a.query = later.query "
+                "WHERE later.id > :after AND a.id <= :after LIMIT 1",
                 {"after": int(after)},
             ).fetchone()
         return row is not None
@@ -248,7 +251,7 @@ class LabelStore:
                 f"WHERE q.current AND (:who IS NULL OR s.annotator = :who) ORDER BY s.id",
                 {"who": annotator},
             ).fetchall()
-        return [Given(*row[:7], bool(row[7]), *row[8:]) for row in rows]
+        return [Given._make((*row[:7], bool(row[7]), *row[8:])) for row in rows]
 
     def note(self, values: Mapping[str, Any]) -> None:
         """Tell whoever shows the page: names with values that JSON can hold; the newest value of a name counts."""
