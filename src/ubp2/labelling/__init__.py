@@ -1,1 +1,1 @@
-"""People as teachers: clips of the questions of a run, and the page on which they are answered."""
+"""People as teachers: clips of recorded episodes, and the page on which they are compared."""
