@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import shutil
 import signal
@@ -90,6 +91,7 @@ def start(
         secret, leases = run_secret(folder / "label.key"), Leases(folder / "leases.json")
         desk = Desk(folder, store, clips, Tickets(secret), leases, rules)
         session = {
+            "run": hashlib.sha256(b"run" + secret).hexdigest()[:12],  # what a browser keeps for us, it keeps apart
             "env": config.env,
             "title": folder.resolve().name,
             "instruction": instruction or default_instruction(config.env),
