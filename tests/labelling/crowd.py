@@ -68,19 +68,19 @@ def record(folder: Path, episodes: int = 12) -> None:
     env.close()
 
 
-def questions(folder: Path, count: int, seed: int) -> list[Query]:
-    """Pairs of segments of the recorded episodes."""
-    rng, archive = np.random.default_rng(seed), EpisodeArchive(folder / "episodes.sqlite")
+def segments(folder: Path) -> list[tuple[Episode, int]]:
+    """Two of each recorded episode: few, so that their clips can all be made before anything is measured."""
+    archive = EpisodeArchive(folder / "episodes.sqlite")
     episodes = list(archive.iterate())
     archive.close()
+    return [(episode, start) for episode in episodes for start in (0, len(episode.action) - LENGTH)]
 
-    def segment() -> tuple[Episode, int]:
-        episode = episodes[rng.integers(len(episodes))]
-        return episode, int(rng.integers(len(episode.action) - LENGTH + 1))
 
-    found = []
+def questions(folder: Path, count: int, seed: int) -> list[Query]:
+    """Pairs of these segments."""
+    rng, known, found = np.random.default_rng(seed), segments(folder), []
     for _ in range(count):
-        (a, i), (b, j) = segment(), segment()
+        (a, i), (b, j) = (known[rng.integers(len(known))] for _ in range(2))
         left, right = slice(i, i + LENGTH), slice(j, j + LENGTH)
         found.append(
             Query(
