@@ -170,7 +170,8 @@ def test_help_and_tabs_by_keyboard(person: People, server: Server) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 390, 820, 1600])
 def test_everything_fits_at_every_width(person: People, scheme: str, width: int) -> None:
-    ann = person(viewport={"width": width, "height": 780}, color_scheme=scheme).come()
+    phone = {"is_mobile": True, "has_touch": True} if width < 700 else {}
+    ann = person(viewport={"width": width, "height": 780}, color_scheme=scheme, **phone).come("Annemarie of the Long Name")
     ann.see_pair()
     assert ann.page.evaluate("document.documentElement.scrollWidth") <= width
     for choice in ("left", "right", "equal", "cant-tell"):  # in sight without scrolling, and large enough to hit
@@ -183,6 +184,7 @@ def test_everything_fits_at_every_width(person: People, scheme: str, width: int)
         assert left["y"] + left["height"] <= right["y"]
         assert left["width"] == pytest.approx(right["width"], abs=0.1)
         assert left["width"] > 0.9 * width
+        assert ann.page.evaluate("[innerWidth, innerHeight]") == [width, 780]  # nothing made the browser zoom out
     ann.page.click("#tab-dashboard")
     ann.page.wait_for_selector("#dash h3")
     assert ann.page.evaluate("document.documentElement.scrollWidth") <= width
