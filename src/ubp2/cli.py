@@ -1,4 +1,4 @@
-"""The command line: ubp2 train | eval | plot | report | compare | reproduce | info | envs | bench | lab.
+"""The command line: ubp2 train | eval | plot | report | compare | reproduce | info | envs | bench | lab | label.
 
 Parsing, help and errors in a configuration are over before anything heavy is imported; `ubp2.commands` imports jax and
 the environments where they are needed.
@@ -33,6 +33,7 @@ from ubp2.errors import UserError, unknown_name
 from ubp2.evaluation import options as evaluation_options
 from ubp2.experiments import options as experiment_options
 from ubp2.lab import options as lab_options
+from ubp2.labelling import options as labelling_options
 from ubp2.population import members
 from ubp2.presets import DEFAULT_ENV, DEFAULT_PRESET, preset
 from ubp2.runs import Run
@@ -61,6 +62,7 @@ COMMANDS: Mapping[str, Command] = {
     "envs": Command(commands.Envs, commands.envs),
     "bench": Command(bench_options.Bench, commands.bench),
     "lab": Command(lab_options.Reward, commands.lab),
+    "label": Command(labelling_options.Label, commands.label),
 }
 
 # Commands that go on with the name of what they do, and who asks for it.

@@ -7,119 +7,35 @@ that hides the earlier one.
 
 from __future__ import annotations
 
-import hashlib
+import json
 import math
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from ubp2.database import Database
 from ubp2.errors import UserError
+from ubp2.preference.records import Answered, Counts, Given, Pending, decode, encode
+from ubp2.preference.schema import (
+    ANSWER_AGAIN,
+    APPLICATION_ID,
+    CURRENT_ANSWERS,
+    LATEST,
+    MIGRATIONS,
+    QUERY_COLUMNS,
+)
 from ubp2.types import Query
 
-__all__ = ["Answered", "Counts", "LabelStore", "Pending"]
-
-_APPLICATION_ID = 0x7562706C  # "ubpl"
-_MIGRATIONS = (
-    (
-        # A question is (session, position); each content it ever had is a row, at most one of them current.
-        """CREATE TABLE queries (
-            id INTEGER PRIMARY KEY AUTOINCREMENT,
-            session INTEGER NOT NULL,
-            position INTEGER NOT NULL,
-            fingerprint BLOB NOT NULL,
-            current INTEGER NOT NULL CHECK (current IN (0, 1)),
-            decision INTEGER NOT NULL,
-            strategy TEXT NOT NULL,
-            score REAL, -- NULL: not a number
-            left_episode INTEGER NOT NULL,
-            left_start INTEGER NOT NULL,
-            right_episode INTEGER NOT NULL,
-            right_start INTEGER NOT NULL,
-            length INTEGER NOT NULL,
-            obs_dim INTEGER NOT NULL,
-            action_dim INTEGER NOT NULL,
-            left_obs BLOB NOT NULL, -- float32, little-endian, row by row; and so the other three
-            left_action BLOB NOT NULL,
-            right_obs BLOB NOT NULL,
-            right_action BLOB NOT NULL,
-            UNIQUE (session, position, fingerprint)
-        ) STRICT""",
-        "CREATE UNIQUE INDEX current_query ON queries (session, position) WHERE current",
-        """CREATE TABLE answers (
-            id INTEGER PRIMARY KEY AUTOINCREMENT,
-            query INTEGER NOT NULL REFERENCES queries (id),
-            annotator TEXT NOT NULL,
-            revision INTEGER NOT NULL,
-            label REAL NOT NULL CHECK (label IN (0.0, 0.5, 1.0)),
-            weight REAL NOT NULL CHECK (weight >= 0.0),
-            seconds REAL,
-            answered_at REAL NOT NULL, -- seconds since 1970
-            UNIQUE (query, annotator, revision)
-        ) STRICT""",
-        "CREATE TRIGGER queries_stay BEFORE DELETE ON queries BEGIN SELECT RAISE(ABORT, 'queries are kept'); END",
-        "CREATE TRIGGER answers_stay BEFORE DELETE ON answers BEGIN SELECT RAISE(ABORT, 'answers are kept'); END",
-        "CREATE TRIGGER answers_last BEFORE UPDATE ON answers BEGIN SELECT RAISE(ABORT, 'answers are kept'); END",
-    ),
-)
-
-_QUERY_COLUMNS = (
-    "q.fingerprint, q.length, q.obs_dim, q.action_dim, q.left_obs, q.left_action, q.right_obs, q.right_action, "
-    "q.left_episode, q.left_start, q.right_episode, q.right_start, q.score"
-)
-# The view of the answers as it was when answer :up_to had just been given.
-_CURRENT_ANSWERS = """
-    FROM answers a JOIN queries q ON q.id = a.query
-    WHERE q.current AND a.id > :after AND a.id <= :up_to AND q.decision <= :up_to_decision AND NOT EXISTS (
-        SELECT 1 FROM answers later WHERE later.query = a.query AND later.annotator = a.annotator
-        AND later.revision > a.revision AND later.id <= :up_to)"""
-# A question that becomes current again brings its answers along as new ones: a reader may be past their ids.
-_ANSWER_AGAIN = """
-    INSERT INTO answers (query, annotator, revision, label, weight, seconds, answered_at)
-    SELECT query, annotator, max(revision) + 1, label, weight, seconds, answered_at
-    FROM answers WHERE query = ? GROUP BY annotator ORDER BY id"""
-_LATEST = 2**63 - 1
-
-
-class Pending(NamedTuple):
-    """A question that waits for an answer."""
-
-    id: int
-    decision: int
-    session: int
-    position: int
-    strategy: str
-    query: Query
-
-
-class Answered(NamedTuple):
-    """One current answer. `id` grows with each answer given, so it is the cursor of a reader."""
-
-    id: int
-    query_id: int
-    decision: int
-    query: Query
-    label: float
-    weight: float
-    annotator: str
-
-
-class Counts(NamedTuple):
-    """How many current answers have weight, and how many questions are current."""
-
-    labels: int
-    asked: int
+__all__ = ["Answered", "Counts", "Given", "LabelStore", "Pending"]
 
 
 class LabelStore:
     """Questions and answers in the file at `path`, for one trainer and one label server at a time."""
 
     def __init__(self, path: Path | str) -> None:
-        self._database = Database(path, _APPLICATION_ID, _MIGRATIONS)
+        self._database = Database(path, APPLICATION_ID, MIGRATIONS)
 
     def ask(self, decision: int, session: int, queries: Sequence[Query], strategy: str) -> list[int]:
         """Store the questions of a whole session, asked at `decision`, and return their ids.
@@ -128,7 +44,7 @@ class LabelStore:
         content takes the place of the earlier one, and the run has then left its old course (it resumed on a device
         that rounds differently): what that course asked at later decisions is no longer current either.
         """
-        rows = [_encode(query) for query in queries]
+        rows = [encode(query) for query in queries]
         decision, session = int(decision), int(session)  # SQLite takes no NumPy integers
         with self._database.write() as connection:
             retired = connection.execute(
@@ -141,7 +57,7 @@ class LabelStore:
             before = {id for (id,) in retired}
             if before != set(ids):
                 connection.execute("UPDATE queries SET current = 0 WHERE decision > ?", (decision,))
-                connection.executemany(_ANSWER_AGAIN, [(id,) for id in ids if id not in before])
+                connection.executemany(ANSWER_AGAIN, [(id,) for id in ids if id not in before])
             return ids
 
     def answer(
@@ -151,45 +67,118 @@ class LabelStore:
         weight: float = 1.0,
         annotator: str = "oracle",
         seconds: float | None = None,
-    ) -> None:
-        """Store P(left preferred) for one question, on the disk when this returns.
+        *,
+        key: str | None = None,
+        swapped: bool = False,
+        reason: str | None = None,
+    ) -> int:
+        """Store P(left preferred) for one question, on the disk when this returns; gives the id of the answer.
 
-        The same answer again changes nothing; another one by the same annotator hides the earlier. An answer to a
-        question that has been replaced meanwhile is kept, and counts if that question becomes current again.
+        The same answer again changes nothing; another one by the same annotator hides the earlier. With a `key` a
+        repetition is known by it, whatever was answered in between. An answer to a question that has been replaced
+        meanwhile is kept, and counts if that question becomes current again.
         """
-        query_id, label, weight = int(query_id), float(label), float(weight)
-        if label not in (0.0, 0.5, 1.0):
-            raise ValueError(f"a label is 0 (right), 0.5 (tie) or 1 (left), got {label}")
-        if not (math.isfinite(weight) and weight >= 0):
-            raise ValueError(f"a weight is finite and at least 0, got {weight}")
+        query_id, label, weight = int(query_id), *_checked(label, weight)
         with self._database.write() as connection:
-            if connection.execute("SELECT 1 FROM queries WHERE id = ?", (query_id,)).fetchone() is None:
-                raise UserError(f"there is no question {query_id} in {self._database.path}; list those that wait")
+            self._require(connection, query_id)
+            before = self._known(connection, "answers", key, (query_id, annotator))
+            if before is not None:
+                return before
             last = connection.execute(
-                "SELECT revision, label, weight FROM answers WHERE query = ? AND annotator = ? "
+                "SELECT id, revision, label, weight, withdrawn FROM answers WHERE query = ? AND annotator = ? "
                 "ORDER BY revision DESC LIMIT 1",
                 (query_id, annotator),
             ).fetchone()
-            if last is None or last[1:] != (label, weight):
-                connection.execute(
-                    "INSERT INTO answers (query, annotator, revision, label, weight, seconds, answered_at) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (query_id, annotator, 0 if last is None else last[0] + 1, label, weight, seconds, time.time()),
-                )
+            if key is None and last is not None and last[2:] == (label, weight, 0):
+                return last[0]
+            revision = 0 if last is None else last[1] + 1
+            return _inserted(
+                connection,
+                "INSERT INTO answers (query, annotator, revision, label, weight, seconds, answered_at, key, swapped, "
+                "reason) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (query_id, annotator, revision, label, weight, seconds, time.time(), key, bool(swapped), reason),
+            )
 
-    def pending(self) -> list[Pending]:
-        """Return the current questions that nobody has answered, in the order they were asked."""
-        return self._questions("NOT EXISTS (SELECT 1 FROM answers a WHERE a.query = q.id)", ())
+    def withdraw(self, annotator: str, *, key: str) -> int | None:
+        """Undo: the newest standing answer of this annotator no longer counts, and is kept; gives its question.
+
+        None: there is nothing to undo. The same key again undoes nothing more.
+        """
+        with self._database.write() as connection:
+            known = connection.execute("SELECT query FROM answers WHERE key = ?", (key,)).fetchone()
+            if known is not None:
+                return known[0]
+            row = connection.execute(
+                "SELECT s.query, s.revision, s.label, s.weight, s.swapped FROM standing s JOIN queries q "
+                "ON q.id = s.query WHERE q.current AND s.annotator = ? ORDER BY s.id DESC LIMIT 1",
+                (annotator,),
+            ).fetchone()
+            if row is None:
+                return None
+            query, revision, label, weight, swapped = row
+            connection.execute(
+                "INSERT INTO answers (query, annotator, revision, label, weight, answered_at, key, swapped, withdrawn) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1)",
+                (query, annotator, revision + 1, label, weight, time.time(), key, swapped),
+            )
+            return query
+
+    def check(
+        self,
+        query_id: int,
+        label: float,
+        weight: float,
+        annotator: str,
+        seconds: float | None = None,
+        *,
+        key: str,
+        swapped: bool,
+    ) -> int:
+        """Store what an annotator says to a question that was asked again; it is never a label."""
+        query_id, label, weight = int(query_id), *_checked(label, weight)
+        with self._database.write() as connection:
+            self._require(connection, query_id)
+            before = self._known(connection, "checks", key, (query_id, annotator))
+            if before is not None:
+                return before
+            return _inserted(
+                connection,
+                "INSERT INTO checks (query, annotator, label, weight, seconds, swapped, key, answered_at) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (query_id, annotator, label, weight, seconds, bool(swapped), key, time.time()),
+            )
+
+    def pending(self, annotator: str | None = None, overlap: int = 1) -> list[Pending]:
+        """Return the current questions with fewer than `overlap` answers, and none by `annotator`, in order."""
+        condition = (
+            "(SELECT count(*) FROM standing s WHERE s.query = q.id) < ? AND NOT EXISTS "
+            "(SELECT 1 FROM standing s WHERE s.query = q.id AND s.annotator IS ?)"
+        )
+        return self._questions(condition, (int(overlap), annotator))
+
+    def waiting(self) -> int:
+        """Count the current questions that nobody has answered."""
+        with self._database.read() as connection:
+            return connection.execute(
+                "SELECT count(*) FROM queries q WHERE q.current AND NOT EXISTS "
+                "(SELECT 1 FROM standing s WHERE s.query = q.id)"
+            ).fetchone()[0]
+
+    def question(self, query_id: int) -> Pending | None:
+        """Return one question, current or not; None: there is none of this id."""
+        found = self._questions("q.id = ?", (int(query_id),), replaced=True)
+        return found[0] if found else None
 
     def session(self, session: int) -> list[Pending]:
         """Return the current questions of one session, answered or not, in order."""
         return self._questions("q.session = ?", (int(session),))
 
-    def _questions(self, condition: str, parameters: tuple[int, ...]) -> list[Pending]:
+    def _questions(self, condition: str, parameters: tuple[Any, ...], *, replaced: bool = False) -> list[Pending]:
+        which = condition if replaced else f"q.current AND {condition}"
         with self._database.read() as connection:
             rows = connection.execute(
-                f"SELECT q.id, q.decision, q.session, q.position, q.strategy, {_QUERY_COLUMNS} FROM queries q "
-                f"WHERE q.current AND {condition} ORDER BY q.session, q.position",
+                f"SELECT q.id, q.decision, q.session, q.position, q.strategy, {QUERY_COLUMNS} FROM queries q "
+                f"WHERE {which} ORDER BY q.session, q.position",
                 parameters,
             ).fetchall()
         return [Pending(*row[:5], query=self._decode(row[5:])) for row in rows]
@@ -202,8 +191,8 @@ class LabelStore:
         """
         with self._database.read() as connection:
             rows = connection.execute(
-                f"SELECT a.id, a.query, q.decision, a.label, a.weight, a.annotator, {_QUERY_COLUMNS} "
-                f"{_CURRENT_ANSWERS} ORDER BY a.id",
+                f"SELECT a.id, a.query, q.decision, a.label, a.weight, a.annotator, {QUERY_COLUMNS} "
+                f"{CURRENT_ANSWERS} ORDER BY a.id",
                 _bounds(after, up_to_decision, up_to),
             ).fetchall()
         return [
@@ -218,15 +207,86 @@ class LabelStore:
         """
         with self._database.read() as connection:
             labels, asked = connection.execute(
-                f"SELECT (SELECT count(*) {_CURRENT_ANSWERS} AND a.weight > 0), "
+                f"SELECT (SELECT count(*) {CURRENT_ANSWERS} AND a.weight > 0), "
                 "(SELECT count(*) FROM queries WHERE current AND decision <= :up_to_decision)",
                 _bounds(0, up_to_decision, None),
             ).fetchone()
         return Counts(labels, asked)
 
+    def newest(self, up_to_decision: int | None = None) -> int:
+        """Return the id of the newest answer to a current question asked up to that decision, undone ones included."""
+        with self._database.read() as connection:
+            return connection.execute(
+                "SELECT coalesce(max(a.id), 0) FROM answers a JOIN queries q ON q.id = a.query "
+                "WHERE q.current AND q.decision <= ?",
+                (LATEST if up_to_decision is None else int(up_to_decision),),
+            ).fetchone()[0]
+
+    def corrected(self, after: int) -> bool:
+        """Whether more was said since on a question that had an answer up to `after`: a reader must then start anew.
+
+        It was changed or undone, or somebody else has answered it, too.
+        """
+        with self._database.read() as connection:
+            row = connection.execute(
+                "SELECT 1 FROM answers later JOIN answers a ON a.query = later.query "
+                "WHERE later.id > :after AND a.id <= :after LIMIT 1",
+                {"after": int(after)},
+            ).fetchone()
+        return row is not None
+
+    def given(self, annotator: str | None = None) -> list[Given]:
+        """Return what annotators (or one of them) say to current questions now, in the order they said it."""
+        return self._given("standing", "s.reason", annotator)
+
+    def checks(self, annotator: str | None = None) -> list[Given]:
+        """Return the answers to questions that were asked again."""
+        return self._given("checks", "NULL", annotator)
+
+    def _given(self, table: str, reason: str, annotator: str | None) -> list[Given]:
+        with self._database.read() as connection:
+            rows = connection.execute(
+                f"SELECT s.id, s.query, q.session, s.annotator, s.label, s.weight, s.seconds, s.swapped, "
+                f"s.answered_at, {reason} FROM {table} s JOIN queries q ON q.id = s.query "
+                f"WHERE q.current AND (:who IS NULL OR s.annotator = :who) ORDER BY s.id",
+                {"who": annotator},
+            ).fetchall()
+        return [Given._make((*row[:7], bool(row[7]), *row[8:])) for row in rows]
+
+    def note(self, values: Mapping[str, Any]) -> None:
+        """Tell whoever shows the page: names with values that JSON can hold; the newest value of a name counts."""
+        rows = [(name, json.dumps(value)) for name, value in values.items()]
+        with self._database.write() as connection:
+            connection.executemany(
+                "INSERT INTO notes (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+                rows,
+            )
+
+    def notes(self, prefix: str = "") -> dict[str, Any]:
+        """What the trainer has told, of names that begin with `prefix`."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                "SELECT name, value FROM notes WHERE substr(name, 1, ?) = ?", (len(prefix), prefix)
+            ).fetchall()
+        return {name: json.loads(value) for name, value in rows}
+
     def close(self) -> None:
         """Close the file; a second time does nothing."""
         self._database.close()
+
+    def _require(self, connection: sqlite3.Connection, query_id: int) -> None:
+        if connection.execute("SELECT 1 FROM queries WHERE id = ?", (query_id,)).fetchone() is None:
+            raise UserError(f"there is no question {query_id} in {self._database.path}; list those that wait")
+
+    @staticmethod
+    def _known(connection: sqlite3.Connection, table: str, key: str | None, of: tuple[int, str]) -> int | None:
+        """The id of what was stored under this key; None: nothing yet. A key means one answer of one person."""
+        if key is None:
+            return None
+        row = connection.execute(f"SELECT id, query, annotator FROM {table} WHERE key = ?", (key,)).fetchone()
+        if row is not None and row[1:] != of:
+            raise UserError(f"the key {key} belongs to an answer to another question or of another annotator")
+        return None if row is None else row[0]
 
     def __enter__(self) -> LabelStore:
         return self
@@ -235,18 +295,27 @@ class LabelStore:
         self.close()
 
     def _decode(self, columns: Sequence[Any]) -> Query:
-        """Rebuild a query from `_QUERY_COLUMNS`, and refuse one whose bytes have changed on the disk."""
-        fingerprint, length, obs_dim, action_dim, *blobs = columns[:8]
-        refs, score = columns[8:12], columns[12]
-        shapes = [(length, obs_dim), (length, action_dim)] * 2
-        if _fingerprint(shapes, blobs, refs) != fingerprint:
+        """Rebuild a query, and refuse one whose bytes have changed on the disk."""
+        query = decode(columns)
+        if query is None:
             raise self._database.damaged("a question does not match its checksum")
-        # astype copies: a view of the blob would be read-only and of a fixed byte order
-        left_obs, left_action, right_obs, right_action = (
-            np.frombuffer(blob, "<f4").reshape(shape).astype(np.float32)
-            for blob, shape in zip(blobs, shapes, strict=True)
-        )
-        return Query(left_obs, left_action, right_obs, right_action, *refs, score=math.nan if score is None else score)
+        return query
+
+
+def _checked(label: float, weight: float) -> tuple[float, float]:
+    label, weight = float(label), float(weight)
+    if label not in (0.0, 0.5, 1.0):
+        raise ValueError(f"a label is 0 (right), 0.5 (tie) or 1 (left), got {label}")
+    if not (math.isfinite(weight) and weight >= 0):
+        raise ValueError(f"a weight is finite and at least 0, got {weight}")
+    return label, weight
+
+
+def _inserted(connection: sqlite3.Connection, statement: str, values: tuple[Any, ...]) -> int:
+    """The id of the new row."""
+    row = connection.execute(statement, values).lastrowid
+    assert row is not None
+    return row
 
 
 def _ask_one(connection: sqlite3.Connection, key: tuple, content: tuple) -> int:
@@ -257,40 +326,18 @@ def _ask_one(connection: sqlite3.Connection, key: tuple, content: tuple) -> int:
     ).fetchall()
     if found:
         return found[0][0]
-    inserted = connection.execute(
+    return _inserted(
+        connection,
         "INSERT INTO queries (session, position, fingerprint, current, decision, strategy, score, left_episode, "
         "left_start, right_episode, right_start, length, obs_dim, action_dim, left_obs, left_action, right_obs, "
         "right_action) VALUES (?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (*key, *content),
     )
-    assert inserted.lastrowid is not None
-    return inserted.lastrowid
-
-
-def _encode(query: Query) -> tuple:
-    """Return fingerprint, score, references, sizes and blobs, in the order of the columns."""
-    arrays = [np.asarray(array) for array in query[:4]]
-    (length, obs_dim), (_, action_dim) = shapes = [array.shape for array in arrays[:2]]
-    if [array.shape for array in arrays] != shapes * 2 or shapes[1][0] != length:
-        raise ValueError(f"a query is two segments of equal shape [L, D] and [L, A], got {[a.shape for a in arrays]}")
-    if any(array.dtype != np.float32 for array in arrays):
-        raise ValueError(f"the arrays of a query are float32, got {[str(array.dtype) for array in arrays]}")
-    blobs = [array.astype("<f4").tobytes() for array in arrays]
-    refs = [int(ref) for ref in query[4:8]]
-    return _fingerprint(shapes * 2, blobs, refs), float(query.score), *refs, length, obs_dim, action_dim, *blobs
-
-
-def _fingerprint(shapes: Sequence[tuple[int, ...]], blobs: Sequence[bytes], refs: Sequence[int]) -> bytes:
-    """Identify what is asked; the score and the strategy are remarks about it."""
-    digest = hashlib.sha256(repr((list(shapes), list(refs))).encode())
-    for blob in blobs:
-        digest.update(blob)
-    return digest.digest()
 
 
 def _bounds(after: int, up_to_decision: int | None, up_to: int | None) -> dict[str, int]:
     return {
         "after": int(after),
-        "up_to_decision": _LATEST if up_to_decision is None else int(up_to_decision),
-        "up_to": _LATEST if up_to is None else int(up_to),
+        "up_to_decision": LATEST if up_to_decision is None else int(up_to_decision),
+        "up_to": LATEST if up_to is None else int(up_to),
     }

@@ -1,9 +1,9 @@
 // The controls below the clips, and what the answer buttons look like.
 
-import { $, el, shelf } from "./dom.js";
+import { $, el, say, shelf } from "./dom.js";
 import { Player, SPEEDS } from "./player.js";
 import { shown } from "./keys.js";
-import { capital } from "./words.js";
+import { aboutClips, capital } from "./words.js";
 
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
@@ -94,6 +94,8 @@ export class Controls {
     }
     $("camera").value = this.cameraFor(pair);
     $("camera-pick").hidden = cameras.length < 2;
+    say($("about-clips"), aboutClips(pair));
+    $("about-clips").hidden = !$("about-clips").textContent;
     $("scrub").max = String(player.frames - 1);
     this.#show();
   }

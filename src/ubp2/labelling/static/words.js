@@ -1,7 +1,5 @@
 // What the page says about the state of things, as sentences. Pure functions of what the server sent.
 
-import { plural } from "./dom.js";
-
 export const CHOICES = { left: "left", right: "right", equal: "equal", "cant-tell": "can’t tell" };
 
 /** A title and a sentence for a time without a pair. */
@@ -56,6 +54,15 @@ export function policy(progress) {
   return words[progress.waiting] ?? (progress.waiting ? capital(String(progress.waiting)) : "–");
 }
 
+/** What one has to know of the clips to judge them: their pace, or why they are drawings. */
+export function aboutClips(pair) {
+  const sides = [pair.left, pair.right];
+  const slow = sides.map((side) => side.speed).find((speed) => Number.isFinite(speed) && Math.abs(speed - 1) > 0.01);
+  const note = sides.map((side) => side.note).find(Boolean);
+  const pace = slow ? `At 1× the clips run at ${Number(slow.toPrecision(2))} times their real speed.` : "";
+  return [pace, note ? sentence(note) : ""].filter(Boolean).join(" ");
+}
+
 /** What is said after an answer, with the model's view where it may be told. */
 export function afterAnswer(choice, agreement) {
   const said = `Your last answer: ${CHOICES[choice] ?? choice}.`;
@@ -64,8 +71,6 @@ export function afterAnswer(choice, agreement) {
   if (choice === "equal" || choice === "cant-tell") return `${said} The model would have said ${agreement.model}.`;
   return agreement.agrees ? `${said} ✓ The model agrees.` : `${said} ✗ The model would have said ${agreement.model}.`;
 }
-
-export const count = plural;
 
 export function capital(text) {
   return text.charAt(0).toUpperCase() + text.slice(1);
