@@ -171,7 +171,9 @@ def test_help_and_tabs_by_keyboard(person: People, server: Server) -> None:
 @pytest.mark.parametrize("width", [320, 390, 820, 1600])
 def test_everything_fits_at_every_width(person: People, scheme: str, width: int) -> None:
     phone = {"is_mobile": True, "has_touch": True} if width < 700 else {}
-    ann = person(viewport={"width": width, "height": 780}, color_scheme=scheme, **phone).come("Annemarie of the Long Name")
+    ann = person(viewport={"width": width, "height": 780}, color_scheme=scheme, **phone).come(
+        "Annemarie of the Long Name"
+    )
     ann.see_pair()
     assert ann.page.evaluate("document.documentElement.scrollWidth") <= width
     for choice in ("left", "right", "equal", "cant-tell"):  # in sight without scrolling, and large enough to hit

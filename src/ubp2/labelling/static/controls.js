@@ -3,7 +3,7 @@
 import { $, el, say, shelf } from "./dom.js";
 import { Player, SPEEDS } from "./player.js";
 import { shown } from "./keys.js";
-import { aboutClips, capital } from "./words.js";
+import { aboutClips, cameraName } from "./words.js";
 
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
@@ -90,7 +90,7 @@ export class Controls {
     const cameras = Object.keys(pair.left.clips).filter((camera) => camera in pair.right.clips);
     if (cameras.join() !== this.#cameras.join()) {
       this.#cameras = cameras;
-      $("camera").replaceChildren(...cameras.map((camera) => el("option", { value: camera }, capital(camera))));
+      $("camera").replaceChildren(...cameras.map((camera) => el("option", { value: camera }, cameraName(camera))));
     }
     $("camera").value = this.cameraFor(pair);
     $("camera-pick").hidden = cameras.length < 2;

@@ -33,8 +33,12 @@ export function budget(progress) {
   const { answered = 0, asked = 0, budget: all } = progress;
   const total = all || asked;
   if (!total) return { text: "No questions yet", part: 0 };
-  const left = all && asked < all ? `, ${asked} asked so far` : "";
-  return { text: `${answered} of ${total} answered${left}`, part: Math.min(1, answered / total) };
+  return { text: `${answered} of ${total} answered`, part: Math.min(1, answered / total) };
+}
+
+/** Who answered, and how far the trainer has come with asking. */
+export function shares({ asked, budget: all, mine }) {
+  return [all && asked < all ? `${asked} asked` : "", Number.isFinite(mine) ? `${mine} by you` : ""].filter(Boolean).join(", ");
 }
 
 export function phase(progress) {
@@ -59,7 +63,7 @@ export function aboutClips(pair) {
   const sides = [pair.left, pair.right];
   const slow = sides.map((side) => side.speed).find((speed) => Number.isFinite(speed) && Math.abs(speed - 1) > 0.01);
   const note = sides.map((side) => side.note).find(Boolean);
-  const pace = slow ? `At 1× the clips run at ${Number(slow.toPrecision(2))} times their real speed.` : "";
+  const pace = slow ? `${slow < 1 ? "Slowed down" : "Sped up"}: 1× is ${Number(slow.toPrecision(2))} of the real pace.` : "";
   return [pace, note ? sentence(note) : ""].filter(Boolean).join(" ");
 }
 
@@ -70,6 +74,11 @@ export function afterAnswer(choice, agreement) {
   if (agreement.model === "unsure") return `${said} The model was unsure.`;
   if (choice === "equal" || choice === "cant-tell") return `${said} The model would have said ${agreement.model}.`;
   return agreement.agrees ? `${said} ✓ The model agrees.` : `${said} ✗ The model would have said ${agreement.model}.`;
+}
+
+/** A camera's name as people write it: "gripperPOV" is "Gripper POV", "corner4" is "Corner 4". */
+export function cameraName(name) {
+  return capital(name.replace(/[_-]+/g, " ").replace(/([a-z])([A-Z0-9])/g, "$1 $2"));
 }
 
 export function capital(text) {
