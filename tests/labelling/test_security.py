@@ -259,11 +259,10 @@ def test_rates_are_limited_by_name_and_by_address(here: Place):
 
 
 def test_rates_recover_and_forget(clock: Clock):
-    rates = Rates(per_second=2, burst=4, clock=clock)
+    rates = Rates(per_second=2, burst=4, clock=clock, most=10)
     assert [rates.allow("a") for _ in range(5)] == [True] * 4 + [False]
     clock.now += 1
     assert [rates.allow("a") for _ in range(3)] == [True, True, False]
-    rates.MOST = 10
     for i in range(50):
         rates.allow(str(i))
     assert len(rates._buckets) == 10

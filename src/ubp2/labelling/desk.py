@@ -124,11 +124,6 @@ class Desk:
                 "trainer": self._trainer(),
             }
 
-    def people(self) -> list[str]:
-        """Annotators at work."""
-        with self._lock:
-            return self._leases.active()
-
     def _trainer(self) -> str:
         if not locks.held(self.folder):
             return "gone"
