@@ -1,4 +1,4 @@
-"""The page in a real browser: answers by key and mouse, and nothing that happens to the network loses or doubles one."""
+"""The page in a real browser: answers by key and mouse, and nothing that happens on the way loses or doubles one."""
 
 from __future__ import annotations
 
