@@ -1,0 +1,65 @@
+"""Recorded episodes become questions: from run folders and from files, once, and of one environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.labelling import crowd
+from ubp2.archive import EpisodeArchive
+from ubp2.errors import UserError
+from ubp2.labelling.dataset import prepare
+from ubp2.preference.store import LabelStore
+from ubp2.runs import Run
+
+
+def test_questions_are_segments_of_the_recorded_episodes(tmp_path: Path) -> None:
+    crowd.record(tmp_path / "one", episodes=3)
+    crowd.record(tmp_path / "two", episodes=2)
+    out = prepare([tmp_path / "one", tmp_path / "two"], tmp_path / "out", pairs=20, length=7)
+    with EpisodeArchive(out / "episodes.sqlite") as archive, LabelStore(out / "labels.sqlite") as store:
+        assert len(archive) == 5 and len(store.pending()) == 20
+        for pending in store.pending():
+            query = pending.query
+            episode = archive.read(query.right_episode)
+            assert np.array_equal(query.right_obs, episode.obs[query.right_start : query.right_start + 7])
+            assert (query.left_episode, query.left_start) != (query.right_episode, query.right_start)
+    assert Run.open(out).config.preferences.segment_length == 7
+
+
+def test_the_same_command_again_keeps_questions_and_answers(tmp_path: Path) -> None:
+    crowd.record(tmp_path / "one", episodes=2)
+    out = prepare([tmp_path / "one"], tmp_path / "out", pairs=4, length=5)
+    with LabelStore(out / "labels.sqlite") as store:
+        store.answer(store.pending()[0].id, 1.0, annotator="ann", key="a")
+    prepare([tmp_path / "one"], tmp_path / "out", pairs=4, length=5)
+    with LabelStore(out / "labels.sqlite") as store:
+        assert len(store.given()) == 1 and store.waiting() == 3
+
+
+def test_files_of_arrays_need_no_environment(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", obs=np.random.rand(21, 3), action=np.random.rand(20, 2))
+    out = prepare([tmp_path / "a.npz"], tmp_path / "out", pairs=3, length=5)
+    assert Run.open(out).info()["custom_environment"] is True
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"obs": np.zeros((5, 2))}, "must hold the arrays"),
+        ({"obs": np.zeros((5, 2)), "action": np.zeros((5, 1))}, r"obs must be \[T\+1, D\]"),
+    ],
+)
+def test_wrong_files_are_told(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(UserError, match=message):
+        prepare([tmp_path / "a.npz"], tmp_path / "out", pairs=3, length=2)
+
+
+def test_too_long_segments_are_told(tmp_path: Path) -> None:
+    crowd.record(tmp_path / "one", episodes=1)
+    with pytest.raises(UserError, match="no two segments of 500 decisions"):
+        prepare([tmp_path / "one"], tmp_path / "out", pairs=3, length=500)
+    assert not (tmp_path / "out").exists(), "half a dataset is none"
