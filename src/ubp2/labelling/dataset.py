@@ -1,6 +1,6 @@
 """Recorded episodes as something to label: a folder that looks like a run, with questions and without a trainer.
 
-Episodes come from run folders, or from .npz files with `obs` [T+1, D] and `action` [T, A], whose clips are drawings. The
+Episodes come from run folders, or from .npz files with `obs` [T+1, D] and `action` [T, A], whose clips are drawn. The
 pairs are drawn at random, once: the same command again serves the same questions. What people answer goes where all
 labels go, and `ubp2 labels export` hands it to `ubp2 train --labels`.
 """
