@@ -135,15 +135,21 @@ def root() -> Path:
     return Path(__file__).parents[2]
 
 
-def server(folder: Path, port: int, *options: str) -> Process:
-    """`ubp2 label`, at work when this returns."""
+def server(folder: Path, port: int, *options: str, answers: bool = True) -> Process:
+    """`ubp2 label`, which answers when this returns, or has only just begun to listen."""
     command = [sys.executable, "-m", "ubp2", "label", str(folder), "--port", str(port), "--no-browser", *options]
     process, end = Process(command), time.monotonic() + 120
     while time.monotonic() < end and process.running():
         try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
+            if answers:
+                line = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+                line.request("GET", "/api/progress")
+                line.getresponse().read()
+                line.close()
+            else:
+                socket.create_connection(("127.0.0.1", port), 1).close()
             return process
-        except OSError:
+        except (OSError, http.client.HTTPException):
             time.sleep(0.02)
     raise AssertionError(f"the server did not start: {process.stop()[2]}")
 

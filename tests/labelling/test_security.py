@@ -153,6 +153,8 @@ def test_nothing_is_written_without_the_token(here: Place, url: str):
 
 def test_the_token_of_the_address_becomes_a_cookie_that_scripts_and_other_sites_never_see(here: Place):
     guarded = browser(here, TOKEN)
+    assert guarded.get(f"/api/session?token={TOKEN}").status_code == 401  # only where the page is opened
+    assert "<p>a token is needed" in guarded.get("/").text  # for a person
     arrived = guarded.get(f"/?token={TOKEN}")
     cookie = arrived.headers["set-cookie"]
     assert arrived.status_code == 200 and "HttpOnly" in cookie and "SameSite=Strict" in cookie
@@ -322,13 +324,16 @@ def test_a_full_disk_is_said_and_the_answer_can_be_sent_again(
 def test_tokens_and_addresses():
     assert is_loopback("127.0.0.1") and is_loopback("::1") and is_loopback("localhost") and is_loopback("127.9.9.9")
     assert not is_loopback("0.0.0.0") and not is_loopback("192.168.0.1") and not is_loopback("example.org")
-    assert check_token("127.0.0.1", None) is None
-    fresh = check_token("0.0.0.0", None)
-    assert fresh and len(fresh) >= 22 and fresh != check_token("0.0.0.0", None)
-    assert check_token("127.0.0.1", "new")
+    assert check_token("127.0.0.1", None, b"a") is None
+    own = check_token("0.0.0.0", None, b"a")
+    assert own and len(own) >= 22 and own == check_token("0.0.0.0", None, b"a")  # a restart knows its browsers
+    assert own != check_token("0.0.0.0", None, b"b")
+    fresh = check_token("127.0.0.1", "new", b"a")
+    assert fresh and len(fresh) >= 22 and fresh != check_token("127.0.0.1", "new", b"a")
+    assert check_token("127.0.0.1", TOKEN, b"a") == TOKEN
     for weak in ("", "secret", "a" * 21, "a" * 30 + " ", "é" * 30):
         with pytest.raises(UserError, match="at least 22"):
-            check_token("127.0.0.1", weak)
+            check_token("127.0.0.1", weak, b"a")
 
 
 def test_start_refuses_what_is_no_run(tmp_path: Path):
