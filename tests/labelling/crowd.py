@@ -187,7 +187,9 @@ class Crowd:
     def __post_init__(self) -> None:
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        self._threads = [threading.Thread(target=self._person, args=(f"person {i}",)) for i in range(self.size)]
+        self._threads = [
+            threading.Thread(target=self._person, args=(f"person {i}",), daemon=True) for i in range(self.size)
+        ]
 
     def start(self) -> Crowd:
         for thread in self._threads:
