@@ -319,6 +319,13 @@ def lost_or_doubled(folder: Path, stored: list[Stored]) -> list[str]:
     return wrong
 
 
+def shared(folder: Path) -> int:
+    """Questions that more than one person has answered; with leases and without overlap there are none."""
+    with sqlite3.connect(folder / "labels.sqlite") as raw:
+        counts = raw.execute("SELECT count(DISTINCT annotator) FROM standing GROUP BY query").fetchall()
+    return sum(count > 1 for (count,) in counts)
+
+
 def _means(row: str, choice: str) -> bool:
     label, weight, swapped = map(float, row.split())
     if choice == "cant-tell":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from tests.labelling.conftest import Clock, Place, make_run
 from ubp2.errors import UserError
-from ubp2.labelling.app import Page
+from ubp2.labelling.app import STATIC, Page, static_files
 from ubp2.labelling.desk import Rules
 from ubp2.labelling.rates import Rates
 from ubp2.labelling.security import Guard, check_token, is_loopback, known_names
@@ -282,6 +283,19 @@ def test_script_in_the_instruction_and_in_names_is_only_ever_data(here: Place):
     for url in ("/api/dashboard", "/api/progress"):
         assert open_page.get(url).headers["content-type"] == "application/json"
     assert open_page.get("/" + SCRIPT).headers["content-type"] == "application/json"
+
+
+def test_the_page_keeps_the_policy_that_it_is_served_under(here: Place):
+    """No script or style in the page itself, nothing from elsewhere, and no text that becomes markup."""
+    files = static_files(STATIC)
+    page = files["index.html"][0].decode()
+    assert not re.search(r"<script(?![^>]*\bsrc=)|\son\w+\s*=|\sstyle\s*=|<style|javascript:", page)
+    for name, (content, kind, _) in files.items():
+        text = content.decode() if kind.startswith("text/") else ""
+        assert not re.search(r"(?<!xmlns=\")https?://(?!www\.w3\.org/)", text), f"{name} names another site"
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text), (
+            name
+        )
 
 
 def test_other_methods_and_websockets_are_refused(here: Place):
