@@ -79,10 +79,10 @@ def main() -> int:
         code = server.stop()[0]
         trainer.kill()
         wrong, twice = crowd.lost_or_doubled(folder, people.stored), crowd.shared(folder)
-    title = f"{args.people} annotators, {args.think:g} s a pair on average, {wall:.0f} s, {os.cpu_count()} cores"
-    print(f"{title}: {len(people.stored)} answers acknowledged, {people.undone} taken back, ", end="")
     print(
-        f"{len(wrong)} lost or doubled, {twice} pairs given to two people, {len(people.errors)} errors, {sum(people.refusals.values())} refusals\n"
+        f"{args.people} annotators, {args.think:g} s a pair on average, {wall:.0f} s, {os.cpu_count()} cores: "
+        f"{len(people.stored)} answers acknowledged, {people.undone} taken back, {len(wrong)} lost or doubled, "
+        f"{twice} pairs given to two people, {len(people.errors)} errors, {sum(people.refusals.values())} refusals\n"
     )
     print(table(people.seconds, wall))
     for line in [*wrong[:10], *people.errors[:10]]:
