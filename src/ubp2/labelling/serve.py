@@ -21,11 +21,11 @@ from typing import Any
 from ubp2 import locks
 from ubp2.errors import UserError
 from ubp2.labelling.gallery import ClipSource
-from ubp2.labelling.options import PORT, Label, check, token
+from ubp2.labelling.options import PORT, TOKEN_VARIABLE, Label, check, token
 from ubp2.labelling.security import Guard, check_token, is_loopback, known_names
 from ubp2.runs import Run
 
-__all__ = ["Served", "default_instruction", "label", "open_browser", "start"]
+__all__ = ["TOKEN_VARIABLE", "Served", "default_instruction", "label", "open_browser", "start"]
 
 FURTHER = 20  # ports that are tried after one that is taken
 STOP_SECONDS = 10.0
