@@ -78,20 +78,27 @@ def main() -> int:
         wall = time.monotonic() - begun
         code = server.stop()[0]
         trainer.kill()
-        wrong = crowd.lost_or_doubled(folder, people.stored)
-    title = f"{args.people} annotators, {args.think:g} s a pair on average, {wall:.0f} s, {os.cpu_count()} cores"
-    print(f"{title}: {len(people.stored)} answers acknowledged, {people.undone} taken back, ", end="")
-    print(f"{len(wrong)} lost or doubled, {len(people.errors)} errors, {sum(people.refusals.values())} refusals\n")
+        wrong, twice = crowd.lost_or_doubled(folder, people.stored), crowd.shared(folder)
+    print(
+        f"{args.people} annotators, {args.think:g} s a pair on average, {wall:.0f} s, {os.cpu_count()} cores: "
+        f"{len(people.stored)} answers acknowledged, {people.undone} taken back, {len(wrong)} lost or doubled, "
+        f"{twice} pairs given to two people, {len(people.errors)} errors, {sum(people.refusals.values())} refusals\n"
+    )
     print(table(people.seconds, wall))
     for line in [*wrong[:10], *people.errors[:10]]:
         print(line, file=sys.stderr)
     if args.out:
         numbers = {"people": args.people, "think": args.think, "wall": wall, "answers": len(people.stored)}
-        numbers |= {"wrong": len(wrong), "errors": len(people.errors), "cores": os.cpu_count()}
+        numbers |= {
+            "lost_or_doubled": len(wrong),
+            "given_to_two": twice,
+            "errors": len(people.errors),
+            "cores": os.cpu_count(),
+        }
         spreads = {what: spread(times) for what, times in people.seconds.items() if len(times) > 1}
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(json.dumps({**numbers, "seconds": spreads}, indent=2) + "\n", encoding="utf-8")
-    return int(bool(wrong or people.errors or code))
+    return int(bool(wrong or twice or people.errors or code))
 
 
 if __name__ == "__main__":
