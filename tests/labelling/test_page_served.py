@@ -91,7 +91,11 @@ def test_a_session_with_a_kill_in_the_middle(served: Served, sit_down: Callable[
     assert as_shown(served.given()[-1]) == "right"
     ann.page.reload()
     assert ann.see_pair() not in (again, kept)
-    bo = sit_down("Bo")
+    bo = sit_down("oracle")
+    bo.wait_text("#waiting", "choose another name")
+    bo.page.click("#waiting-act")
+    bo.page.fill("#name", "Bo")
+    bo.page.keyboard.press("Enter")
     bo.answer("left")
     bo.wait_saved()
     ann.answer("left")

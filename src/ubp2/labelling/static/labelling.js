@@ -62,6 +62,7 @@ export class Labelling {
     if (name === this.annotator) return;
     this.annotator = name;
     this.#pair = this.#ahead = null;
+    this.#undoing = false;
     this.#serial += 1;
     this.player.hide();
     say($("last"), "");
@@ -189,7 +190,8 @@ export class Labelling {
     if (error.passing) {
       this.#late = true;
       this.#wait("The clips do not come", `${sentence(error.message)} Trying again.`);
-      setTimeout(() => this.#present(), 2000);
+      clearTimeout(this.#timer);
+      this.#timer = setTimeout(() => this.refresh(), 2000); // the server says anew where the clips are, and the page tries them
     } else if (again && this.controls.firstCamera()) {
       this.toast(`This camera does not work here: ${sentence(error.message)}`);
       this.#present(true);
