@@ -30,7 +30,7 @@ async function main() {
   document.addEventListener("keydown", (event) => onKey(event, keys, labelling));
   addEventListener("pageshow", (event) => event.persisted && labelling.refresh());
   if (!shelf.lasting) toast("This browser keeps nothing for the page (private window?): answers are safe only once they are saved.", 12);
-  labelling.start();
+  labelling.refresh();
 }
 
 /** A token in the address was turned into a cookie by now; it need not stay in the history. */
