@@ -23,10 +23,12 @@ demo-metaworld: $(READY) ## a robot arm learns to close a door from preferences,
 
 test: $(READY) ## the tests that take minutes
 	@scripts/gl
+	@scripts/browser
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow"
 
 test-all: $(READY) ## all tests, also those that learn
 	@scripts/gl
+	@scripts/browser
 	$(BIN)/pytest -n 2 --dist worksteal
 
 lint: $(READY) ## style and types

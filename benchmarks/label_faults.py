@@ -44,7 +44,7 @@ def main() -> int:
                 trainer.kill()
                 trainer, trainers = crowd.trainer(folder), trainers + 1
             server.kill()
-            server = crowd.server(folder, port)
+            server = crowd.server(folder, port, answers=chance.random() < 0.9)  # one in ten dies while it starts
             if number % 20 == 0:
                 print(f"{number} kills, {len(people.stored)} answers acknowledged", file=sys.stderr, flush=True)
         time.sleep(1.0)

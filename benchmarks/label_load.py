@@ -21,7 +21,9 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "src")]
 
 from tests.labelling import crowd  # noqa: E402
+from ubp2.labelling.clips import Clips  # noqa: E402
 from ubp2.preference.store import LabelStore  # noqa: E402
+from ubp2.runs import Run  # noqa: E402
 
 NAMES = {
     "next": "`POST /api/next`",
@@ -31,26 +33,27 @@ NAMES = {
 }
 
 
+def spread(times: list[float]) -> dict[str, float]:
+    """Seconds: median, 95 %, 99 % and the longest."""
+    cuts = statistics.quantiles(times, n=100, method="inclusive")
+    return {"median": cuts[49], "95 %": cuts[94], "99 %": cuts[98], "longest": max(times)}
+
+
 def table(seconds: dict[str, list[float]], wall: float) -> str:
     """Milliseconds a request."""
     lines = ["| request | count | a second | median, ms | 95 %, ms | 99 %, ms | longest, ms |", "|---" * 7 + "|"]
     for what, title in NAMES.items():
-        if len(times := sorted(seconds.get(what, []))) < 2:
-            continue
-        cuts = statistics.quantiles(times, n=100, method="inclusive")
-        shown = " | ".join(f"{1000 * value:.0f}" for value in (cuts[49], cuts[94], cuts[98], times[-1]))
-        lines.append(f"| {title} | {len(times)} | {len(times) / wall:.0f} | {shown} |")
+        if len(times := seconds.get(what, [])) > 1:
+            shown = " | ".join(f"{1000 * value:.0f}" for value in spread(times).values())
+            lines.append(f"| {title} | {len(times)} | {len(times) / wall:.0f} | {shown} |")
     return "\n".join(lines)
 
 
-def warm(folder: Path, port: int, wait: float) -> None:
-    """Ask once and wait for the first clips: what is measured is a server at work."""
-    people = crowd.Crowd(port, 1, think=0.05)
-    people.start()
-    end = time.monotonic() + wait
-    while time.monotonic() < end and len(people.stored) < 3:
-        time.sleep(0.1)
-    people.stop()
+def render(folder: Path) -> None:
+    """Make all clips: what is measured is the server, and not how fast a task is simulated and drawn."""
+    with Clips(folder / "episodes.sqlite", Run.open(folder).config, folder / "clips") as clips:
+        for clip in [clips.want(episode.index, start, crowd.LENGTH) for episode, start in crowd.segments(folder)]:
+            assert clips.wait(clip, 120).ready
 
 
 def main() -> int:
@@ -65,8 +68,8 @@ def main() -> int:
         crowd.record(folder)
         with LabelStore(folder / "labels.sqlite") as store:
             store.ask(100, 0, crowd.questions(folder, 300, 10**6), "uniform")
+        render(folder)
         trainer, server = crowd.trainer(folder), crowd.server(folder, port)
-        warm(folder, port, 30.0)
         people = crowd.Crowd(port, args.people, think=args.think, watch=True, repeat=0.05, undo=0.02)
         begun = time.monotonic()
         people.start()
@@ -75,19 +78,27 @@ def main() -> int:
         wall = time.monotonic() - begun
         code = server.stop()[0]
         trainer.kill()
-        wrong = crowd.lost_or_doubled(folder, people.stored)
-    title = f"{args.people} annotators, {args.think:g} s a pair on average, {wall:.0f} s, {os.cpu_count()} cores"
-    print(f"{title}: {len(people.stored)} answers acknowledged, {people.undone} taken back, ", end="")
-    print(f"{len(wrong)} lost or doubled, {len(people.errors)} errors, {sum(people.refusals.values())} refusals\n")
+        wrong, twice = crowd.lost_or_doubled(folder, people.stored), crowd.shared(folder)
+    print(
+        f"{args.people} annotators, {args.think:g} s a pair on average, {wall:.0f} s, {os.cpu_count()} cores: "
+        f"{len(people.stored)} answers acknowledged, {people.undone} taken back, {len(wrong)} lost or doubled, "
+        f"{twice} pairs given to two people, {len(people.errors)} errors, {sum(people.refusals.values())} refusals\n"
+    )
     print(table(people.seconds, wall))
     for line in [*wrong[:10], *people.errors[:10]]:
         print(line, file=sys.stderr)
     if args.out:
         numbers = {"people": args.people, "think": args.think, "wall": wall, "answers": len(people.stored)}
-        numbers |= {"wrong": len(wrong), "errors": len(people.errors), "cores": os.cpu_count()}
+        numbers |= {
+            "lost_or_doubled": len(wrong),
+            "given_to_two": twice,
+            "errors": len(people.errors),
+            "cores": os.cpu_count(),
+        }
+        spreads = {what: spread(times) for what, times in people.seconds.items() if len(times) > 1}
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps({**numbers, "seconds": people.seconds}) + "\n", encoding="utf-8")
-    return int(bool(wrong or people.errors or code))
+        args.out.write_text(json.dumps({**numbers, "seconds": spreads}, indent=2) + "\n", encoding="utf-8")
+    return int(bool(wrong or twice or people.errors or code))
 
 
 if __name__ == "__main__":

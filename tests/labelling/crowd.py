@@ -68,19 +68,19 @@ def record(folder: Path, episodes: int = 12) -> None:
     env.close()
 
 
-def questions(folder: Path, count: int, seed: int) -> list[Query]:
-    """Pairs of segments of the recorded episodes."""
-    rng, archive = np.random.default_rng(seed), EpisodeArchive(folder / "episodes.sqlite")
+def segments(folder: Path) -> list[tuple[Episode, int]]:
+    """Two of each recorded episode: few, so that their clips can all be made before anything is measured."""
+    archive = EpisodeArchive(folder / "episodes.sqlite")
     episodes = list(archive.iterate())
     archive.close()
+    return [(episode, start) for episode in episodes for start in (0, len(episode.action) - LENGTH)]
 
-    def segment() -> tuple[Episode, int]:
-        episode = episodes[rng.integers(len(episodes))]
-        return episode, int(rng.integers(len(episode.action) - LENGTH + 1))
 
-    found = []
+def questions(folder: Path, count: int, seed: int) -> list[Query]:
+    """Pairs of these segments."""
+    rng, known, found = np.random.default_rng(seed), segments(folder), []
     for _ in range(count):
-        (a, i), (b, j) = segment(), segment()
+        (a, i), (b, j) = (known[rng.integers(len(known))] for _ in range(2))
         left, right = slice(i, i + LENGTH), slice(j, j + LENGTH)
         found.append(
             Query(
@@ -135,15 +135,21 @@ def root() -> Path:
     return Path(__file__).parents[2]
 
 
-def server(folder: Path, port: int, *options: str) -> Process:
-    """`ubp2 label`, at work when this returns."""
+def server(folder: Path, port: int, *options: str, answers: bool = True) -> Process:
+    """`ubp2 label`, which answers when this returns, or has only just begun to listen."""
     command = [sys.executable, "-m", "ubp2", "label", str(folder), "--port", str(port), "--no-browser", *options]
     process, end = Process(command), time.monotonic() + 120
     while time.monotonic() < end and process.running():
         try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
+            if answers:
+                line = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+                line.request("GET", "/api/progress")
+                line.getresponse().read()
+                line.close()
+            else:
+                socket.create_connection(("127.0.0.1", port), 1).close()
             return process
-        except OSError:
+        except (OSError, http.client.HTTPException):
             time.sleep(0.02)
     raise AssertionError(f"the server did not start: {process.stop()[2]}")
 
@@ -181,7 +187,9 @@ class Crowd:
     def __post_init__(self) -> None:
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        self._threads = [threading.Thread(target=self._person, args=(f"person {i}",)) for i in range(self.size)]
+        self._threads = [
+            threading.Thread(target=self._person, args=(f"person {i}",), daemon=True) for i in range(self.size)
+        ]
 
     def start(self) -> Crowd:
         for thread in self._threads:
@@ -309,6 +317,13 @@ def lost_or_doubled(folder: Path, stored: list[Stored]) -> list[str]:
         elif not _means(labels[key], act.choice):
             wrong.append(f"{act} was stored as {labels[key]}")
     return wrong
+
+
+def shared(folder: Path) -> int:
+    """Questions that more than one person has answered; with leases and without overlap there are none."""
+    with sqlite3.connect(folder / "labels.sqlite") as raw:
+        counts = raw.execute("SELECT count(DISTINCT annotator) FROM standing GROUP BY query").fetchall()
+    return sum(count > 1 for (count,) in counts)
 
 
 def _means(row: str, choice: str) -> bool:

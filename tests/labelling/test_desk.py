@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import threading
 from collections import Counter
 from typing import Any
 
@@ -310,3 +311,23 @@ def test_camera_names_are_quoted(place: Any):
 
 def test_tickets_differ_by_secret():
     assert Tickets(b"a").write("ann", Ticket(1)) != Tickets(b"b").write("ann", Ticket(1))
+
+
+def test_many_threads_share_the_questions_and_nobody_gets_what_another_has(place: Any):
+    here = place(questions=60, again=0.1)
+    errors: list[BaseException] = []
+
+    def work(name: str) -> None:
+        try:
+            while (pair := here.desk.next(name).pair) is not None:
+                here.desk.answer(name, pair["id"], "left", f"key-{pair['id']}"[:80], 1.0)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(f"person {i}",)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors and set(Counter(given.query_id for given in here.store.given()).values()) == {1}
+    assert len(here.store.given()) == 60

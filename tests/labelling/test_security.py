@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from tests.labelling.conftest import Clock, Place, make_run
 from ubp2.errors import UserError
-from ubp2.labelling.app import Page
+from ubp2.labelling.app import STATIC, Page, static_files
 from ubp2.labelling.desk import Rules
 from ubp2.labelling.rates import Rates
 from ubp2.labelling.security import Guard, check_token, is_loopback, known_names
@@ -153,6 +154,8 @@ def test_nothing_is_written_without_the_token(here: Place, url: str):
 
 def test_the_token_of_the_address_becomes_a_cookie_that_scripts_and_other_sites_never_see(here: Place):
     guarded = browser(here, TOKEN)
+    assert guarded.get(f"/api/session?token={TOKEN}").status_code == 401  # only where the page is opened
+    assert "<p>a token is needed" in guarded.get("/").text  # for a person
     arrived = guarded.get(f"/?token={TOKEN}")
     cookie = arrived.headers["set-cookie"]
     assert arrived.status_code == 200 and "HttpOnly" in cookie and "SameSite=Strict" in cookie
@@ -282,6 +285,19 @@ def test_script_in_the_instruction_and_in_names_is_only_ever_data(here: Place):
     assert open_page.get("/" + SCRIPT).headers["content-type"] == "application/json"
 
 
+def test_the_page_keeps_the_policy_that_it_is_served_under(here: Place):
+    """No script or style in the page itself, nothing from elsewhere, and no text that becomes markup."""
+    files = static_files(STATIC)
+    page = files["index.html"][0].decode()
+    assert not re.search(r"<script(?![^>]*\bsrc=)|\son\w+\s*=|\sstyle\s*=|<style|javascript:", page)
+    for name, (content, kind, _) in files.items():
+        text = content.decode() if kind.startswith("text/") else ""
+        assert not re.search(r"(?<!xmlns=\")https?://(?!www\.w3\.org/)", text), f"{name} names another site"
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text), (
+            name
+        )
+
+
 def test_other_methods_and_websockets_are_refused(here: Place):
     import anyio
 
@@ -322,13 +338,16 @@ def test_a_full_disk_is_said_and_the_answer_can_be_sent_again(
 def test_tokens_and_addresses():
     assert is_loopback("127.0.0.1") and is_loopback("::1") and is_loopback("localhost") and is_loopback("127.9.9.9")
     assert not is_loopback("0.0.0.0") and not is_loopback("192.168.0.1") and not is_loopback("example.org")
-    assert check_token("127.0.0.1", None) is None
-    fresh = check_token("0.0.0.0", None)
-    assert fresh and len(fresh) >= 22 and fresh != check_token("0.0.0.0", None)
-    assert check_token("127.0.0.1", "new")
+    assert check_token("127.0.0.1", None, b"a") is None
+    own = check_token("0.0.0.0", None, b"a")
+    assert own and len(own) >= 22 and own == check_token("0.0.0.0", None, b"a")  # a restart knows its browsers
+    assert own != check_token("0.0.0.0", None, b"b")
+    fresh = check_token("127.0.0.1", "new", b"a")
+    assert fresh and len(fresh) >= 22 and fresh != check_token("127.0.0.1", "new", b"a")
+    assert check_token("127.0.0.1", TOKEN, b"a") == TOKEN
     for weak in ("", "secret", "a" * 21, "a" * 30 + " ", "é" * 30):
         with pytest.raises(UserError, match="at least 22"):
-            check_token("127.0.0.1", weak)
+            check_token("127.0.0.1", weak, b"a")
 
 
 def test_start_refuses_what_is_no_run(tmp_path: Path):

@@ -186,7 +186,9 @@ def _cannot_save(request: Request, error: Exception) -> Response:
     """The disk under the store: its owner is told all, the annotator what concerns her."""
     _LOG.error("%s", error)
     why = str(error).partition(";")[0].rpartition(": ")[2]
-    return _json({"error": f"the server cannot save now ({why}); your answer is kept here and sent again"}, 503)
+    if request.method == "POST" and request.url.path != "/api/next":
+        return _json({"error": f"the server cannot save now ({why}); your answer is kept here and sent again"}, 503)
+    return _json({"error": f"the server cannot read its files now ({why}); this is tried again"}, 503)
 
 
 def _http_error(request: Request, error: Exception) -> Response:

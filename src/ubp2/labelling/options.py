@@ -29,8 +29,8 @@ class Label:
     port: int = PORT
     """Port; one that is taken is left for the next free one, up to 20 further. 0: any."""
     token: str | None = None
-    """Secret that a browser must know, or the word new; None: that of $UBP2_LABEL_TOKEN, else a new one unless the
-    page is for this machine alone."""
+    """Secret that a browser must know, or the word new; None: $UBP2_LABEL_TOKEN, else one of the run's own where others
+    can connect."""
     known_as: tuple[str, ...] = ()
     """Further names of this server, as a proxy or a domain gives it."""
     overlap: int = 1

@@ -7,8 +7,10 @@ machine (the token), and a client that sends too much (sizes and rates).
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
+import html
 import ipaddress
 import json
 import secrets
@@ -22,7 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 from ubp2.errors import UserError
 from ubp2.labelling.rates import Rates
 
-__all__ = ["HEADERS", "Guard", "Refused", "check_token", "is_loopback", "known_names", "new_token"]
+__all__ = ["HEADERS", "Guard", "Refused", "check_token", "is_loopback", "known_names"]
 
 BODY_BYTES = 16 * 1024
 TOKEN_CHARACTERS = 22  # 128 bits in base64
@@ -58,17 +60,16 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def new_token() -> str:
-    """A secret of 192 bits that can stand in an address."""
-    return secrets.token_urlsafe(24)
+def check_token(host: str, token: str | None, secret: bytes) -> str | None:
+    """The token to serve with: what was given, else None where nobody else can connect, else one of 192 bits.
 
-
-def check_token(host: str, token: str | None) -> str | None:
-    """The token to serve with: what was given, a fresh one where others can connect, else None."""
+    That one is made of the secret of the run, so that a server which was killed and started again knows its browsers.
+    """
     if token is None:
-        return None if is_loopback(host) else new_token()
+        own = hmac.new(secret, b"token", hashlib.sha256).digest()[:24]
+        return None if is_loopback(host) else base64.urlsafe_b64encode(own).decode()
     if token == "new":
-        return new_token()
+        return secrets.token_urlsafe(24)
     if len(token) < TOKEN_CHARACTERS or not token.isascii() or not token.isprintable() or " " in token:
         raise UserError(
             f"a token has at least {TOKEN_CHARACTERS} printable characters without spaces, got {len(token)}; "
@@ -111,7 +112,8 @@ class Guard:
             receive = _limited(receive, headers)
             await self.app(scope, receive, _with_headers(send, add))
         except Refused as refused:
-            await _respond(send, refused.status, *_sentence(refused), {"cache-control": "no-store"}, add)
+            said = _sentence(refused, page=scope["path"] == "/")
+            await _respond(send, refused.status, *said, {"cache-control": "no-store"}, add)
 
     def _admit(
         self, scope: dict[str, Any], headers: dict[str, str], client: str
@@ -125,16 +127,15 @@ class Guard:
         _check_origin(scope, headers, host)
         if self.token is None:
             return None
-        query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        arriving = scope["path"] == "/" and scope["method"] == "GET"
+        query = parse_qs(scope.get("query_string", b"").decode("latin-1")) if arriving else {}
         offered = [*query.get("token", []), *_bearer(headers), *self._cookie(headers)]
         if not any(hmac.compare_digest(each.encode(), self.token.encode()) for each in offered):
             if offered and not self.failures.allow(client):
                 raise Refused(429, "too many wrong tokens from this address; wait a minute")
             what = "that is not the token" if offered else "a token is needed"
             raise Refused(401, f"{what}; open the address with ?token= that the server printed when it started")
-        if "token" in query and scope["path"] == "/" and scope["method"] == "GET":
-            return self._welcome()
-        return None
+        return self._welcome() if "token" in query else None
 
     def _knows(self, host: str) -> bool:
         name = _name(host)
@@ -230,7 +231,11 @@ def _with_headers(send: Any, add: dict[str, str]) -> Any:
     return sending
 
 
-def _sentence(refused: Refused) -> tuple[bytes, str]:
+def _sentence(refused: Refused, *, page: bool) -> tuple[bytes, str]:
+    """The sentence for a program, or for a person who opened the page."""
+    if page:
+        body = f'<!doctype html><html lang="en"><meta charset="utf-8"><p>{html.escape(refused.sentence)}</p></html>'
+        return body.encode(), "text/html; charset=utf-8"
     return json.dumps({"error": refused.sentence}).encode(), "application/json"
 
 

@@ -21,11 +21,11 @@ from typing import Any
 from ubp2 import locks
 from ubp2.errors import UserError
 from ubp2.labelling.gallery import ClipSource
-from ubp2.labelling.options import PORT, Label, check, token
+from ubp2.labelling.options import PORT, TOKEN_VARIABLE, Label, check, token
 from ubp2.labelling.security import Guard, check_token, is_loopback, known_names
 from ubp2.runs import Run
 
-__all__ = ["Served", "default_instruction", "label", "open_browser", "start"]
+__all__ = ["TOKEN_VARIABLE", "Served", "default_instruction", "label", "open_browser", "start"]
 
 FURTHER = 20  # ports that are tried after one that is taken
 STOP_SECONDS = 10.0
@@ -77,8 +77,10 @@ def start(
     from ubp2.labelling.tickets import Tickets, run_secret
     from ubp2.preference.store import LabelStore
 
-    run, token = Run.open(folder), check_token(host, token)
+    run = Run.open(folder)
     config, folder = run.config, run.folder
+    secret = run_secret(folder / "label.key")
+    token = check_token(host, token, secret)
     with contextlib.ExitStack() as stack:
         lock = locks.take(folder, "label.lock", "the label page of")
         stack.callback(os.close, lock)
@@ -88,8 +90,7 @@ def start(
             clips = _clips(run)
         stack.callback(clips.close)
         rules = Rules(overlap, again, show_agreement, config.preferences.budget, config.steps)
-        secret, leases = run_secret(folder / "label.key"), Leases(folder / "leases.json")
-        desk = Desk(folder, store, clips, Tickets(secret), leases, rules)
+        desk = Desk(folder, store, clips, Tickets(secret), Leases(folder / "leases.json"), rules)
         session = {
             "run": hashlib.sha256(b"run" + secret).hexdigest()[:12],  # what a browser keeps for us, it keeps apart
             "env": config.env,
@@ -129,7 +130,7 @@ def _uvicorn_config(app: Any) -> Any:
         proxy_headers=False,  # who the client is, is not for the client to say
         lifespan="off",
         ws="none",
-        limit_concurrency=2000,
+        limit_concurrency=800,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=5,
     )
