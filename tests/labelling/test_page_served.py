@@ -85,7 +85,7 @@ def test_a_session_with_a_kill_in_the_middle(served: Served, sit_down: Callable[
     kept = ann.answer("right")
     ann.wait_text("#save", "Offline, 1 kept here")
     served.start()
-    ann.page.click("#save-now")
+    ann.try_now()
     ann.wait_saved()
     until(lambda: len(served.given()) == 7, "it is stored")
     assert as_shown(served.given()[-1]) == "right"
