@@ -280,7 +280,9 @@ def _require_one_run(config: Config, seeds: int, teacher: Teacher | None) -> Non
     if config.teacher.name != "human" or config.ceiling:
         return
     if seeds > 1:
-        raise UserError(f"--teacher human is for one run, got --seeds {seeds}; people cannot answer several at once")
+        raise UserError(
+            f"--teacher human is for one run, got --seeds {seeds}; people cannot answer several at once"
+        )
     if teacher is not None:
         raise UserError("config.teacher is human and teacher=... was given, too; leave out one of them")
 
