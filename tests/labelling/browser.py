@@ -116,6 +116,10 @@ class Person:
         self.page.wait_for_selector(f'#answers:not([data-open="{pair}"])', timeout=5000)
         return pair
 
+    def try_now(self) -> None:
+        """Press "Try now", unless the page has tried by itself in this moment."""
+        self.page.evaluate("document.getElementById('save-now').click()")
+
     def wait_saved(self) -> None:
         self.page.wait_for_selector('#save[data-state="saved"]', timeout=40_000)
 

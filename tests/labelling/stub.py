@@ -4,7 +4,8 @@ It stores acts as lines in FOLDER/acts.jsonl, on the disk before it answers, so 
 FOLDER/mood.json tells it how to behave, read anew at each request:
     pairs: how many questions there are; budget; why: said when there are none left; delay: seconds before an answer is
     stored; lose: store answers and send no reply; full: 503 on every act; failed, broken, slow: numbers of questions
-    whose clip failed to render, does not play, or is not drawn for the first two times it is asked for;
+    whose clip failed to render, does not play, or is not drawn for the first two times it is asked for; lost: no clip
+    is there;
     cameras; agreement; speed and note of the clips; instruction; dashboard.
 """
 
@@ -38,7 +39,8 @@ POLICY = (
 )
 MOOD: dict[str, Any] = {
     "pairs": 40, "budget": 40, "why": "waiting for the trainer", "delay": 0.0, "lose": False, "full": False,
-    "failed": [], "broken": [], "slow": [], "cameras": list(CAMERAS), "agreement": True, "speed": 1.0, "note": None,
+    "failed": [], "lost": False, "broken": [], "slow": [], "cameras": list(CAMERAS),
+    "agreement": True, "speed": 1.0, "note": None,
     "instruction": "Push the disc into the yellow frame, by the shortest way.", "dashboard": {},
 }  # fmt: skip
 
@@ -178,7 +180,7 @@ def app(stub: Stub) -> Starlette:
         path = stub.folder / "clips" / "{id}-{camera}.{kind}".format(**request.path_params)
         if request.path_params["id"].startswith("broken"):
             return Response(b"no video at all", media_type="video/webm")
-        return FileResponse(path) if path.exists() else Response(status_code=404)
+        return FileResponse(path) if path.exists() and not stub.mood["lost"] else Response(status_code=404)
 
     async def progress(request: Request) -> Response:
         return JSONResponse(stub.progress())

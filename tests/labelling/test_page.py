@@ -161,7 +161,7 @@ def test_a_server_killed_before_it_stored_gets_the_answer_when_it_is_back(person
     ann.wait_text("#waiting", "2 answers are kept in this browser")
     server.behave()
     server.start()
-    ann.page.click("#save-now")
+    ann.try_now()
     ann.wait_saved()
     assert [(act["pair"], act["choice"]) for act in server.answers] == [(first, "left"), (second, "right")]
     assert ann.answer("equal") not in (first, second)

@@ -105,6 +105,16 @@ def test_clips_that_fail_are_skipped_with_their_reason(person: People, server: S
     ann.wait_text("#budget-text", "1 of 40 answered")
 
 
+def test_clips_that_the_server_has_lost_come_when_they_are_back(person: People, server: Server) -> None:
+    server.behave(lost=True)
+    ann = person().come()
+    ann.wait_text("#waiting", "The server has lost this clip. Trying again.")
+    server.behave()
+    ann.answer("left")
+    ann.wait_saved()
+    assert len(server.answers) == 1
+
+
 def test_waiting_is_told_in_words(person: People, server: Server) -> None:
     server.behave(slow=[0], pairs=1)
     ann = person().come()

@@ -30,7 +30,7 @@ async function main() {
   document.addEventListener("keydown", (event) => onKey(event, keys, labelling));
   addEventListener("pageshow", (event) => event.persisted && labelling.refresh());
   if (!shelf.lasting) toast("This browser keeps nothing for the page (private window?): answers are safe only once they are saved.", 12);
-  labelling.start();
+  labelling.refresh();
 }
 
 /** A token in the address was turned into a cookie by now; it need not stay in the history. */
@@ -48,7 +48,7 @@ async function firstSession() {
     } catch (error) {
       say($("waiting-title"), error.locked ? "This link is not complete" : "The server does not answer");
       say($("waiting-text"), `${sentence(error.message)} ${error.locked ? "Open the whole link that the terminal printed, with its token." : "Trying again."}`);
-      if (error instanceof Refused) throw error;
+      if (error instanceof Refused) return new Promise(() => {}); // nothing that waiting would mend
       await sleep(Math.min(8000, 500 * 2 ** tries));
     }
   }
@@ -144,7 +144,7 @@ function onKey(event, keys, labelling) {
   if (!labelling.seen) return;
   const place = event.target;
   const inField = place.matches?.("input:not([type=checkbox]):not([type=range]), select, textarea");
-  const ownSpace = event.key === " " && place.matches?.("button, summary, a, input, select");
+  const ownSpace = event.key === " " && place.matches?.("button, summary, a, input[type=checkbox], select");
   const ownArrows = event.key.startsWith("Arrow") && place.matches?.("input[type=range], [role=tab]");
   if (inField || ownSpace || ownArrows) return;
   event.preventDefault();

@@ -91,12 +91,19 @@ function reward(clips) {
   return [...head, el("div", { class: "charts" }, charts)];
 }
 
+/** One line each for what the agent is uncertain of (reward, dynamics, value), where the run tells them apart. */
 function exploration(points) {
-  const last = points.at(-1);
-  const chart = (title, name, y, meaning) => lineChart({
-    title, x: "decisions", y, summary: last && Number.isFinite(last[name]) ? `${meaning} Now ${short(last[name])}.` : meaning,
-    series: [{ name: y, points: points.map((point) => [point.decision, point[name]]) }],
-  });
+  const chart = (title, name, y, meaning) => {
+    const parts = [...new Set(points.flatMap((point) => Object.keys(point)))].filter((key) => key.startsWith(`${name}/`)).sort();
+    const series = (parts.length ? parts : [name]).map((key) => ({
+      name: key.split("/")[1] ?? y,
+      points: points.map((point) => [point.decision, point[key]]),
+    }));
+    const now = series.map((one) => [one.name, one.points.filter(([, value]) => Number.isFinite(value)).at(-1)?.[1]])
+      .filter(([, value]) => value !== undefined)
+      .map(([part, value]) => (parts.length ? `${short(value)} for ${part}` : short(value)));
+    return lineChart({ title, x: "decisions", y, series, summary: now.length ? `${meaning} Now ${now.join(", ")}.` : meaning });
+  };
   return [
     chart("Weight of exploration (λ)", "lambda", "λ", "How much uncertainty counts beside the learned reward when planning."),
     chart("Exploration bonus", "bonus", "bonus", "How uncertain the models are where the agent goes."),

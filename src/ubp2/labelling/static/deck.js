@@ -118,6 +118,7 @@ async function reason(url, side) {
   try {
     const response = await fetch(url, { headers: { Range: "bytes=0-0" }, cache: "no-store" });
     if (response.ok) return new ClipError("the browser could not play this clip", side);
+    if (response.status === 404) return new ClipError("the server has lost this clip", side, true); // it draws it anew
     const passing = response.status >= 500 || [401, 403, 429].includes(response.status);
     return new ClipError(`the server answered with ${response.status} for this clip`, side, passing);
   } catch {

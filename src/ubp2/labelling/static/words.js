@@ -1,23 +1,45 @@
 // What the page says about the state of things, as sentences. Pure functions of what the server sent.
 
+import { Refused } from "./api.js";
+
 export const CHOICES = { left: "left", right: "right", equal: "equal", "cant-tell": "can’t tell" };
 
-/** A title and a sentence for a time without a pair. */
+const TITLE_CHANGES = "You can leave this page open: its title changes when there is one.";
+
+/** A title and a sentence for a time without a pair, in the server's reasons. */
 export function waitingFor(why, progress) {
   const gone = progress?.trainer === "gone";
-  if (why === "rendering") return ["Drawing the next pair", "The clips are rendered from the simulator; this takes some seconds."];
-  if (why === "the budget is spent") return ["All done, thank you", "The budget of questions is spent. You can close this page, or look at the dashboard."];
-  if (why === "everything is answered") {
-    return gone
-      ? ["Everything is answered", "The trainer is not running at the moment. Your answers are stored; new pairs come when it goes on."]
-      : ["Everything is answered", "New pairs come as the agent learns. You can leave this page open: its title changes when there is one."];
+  switch (why) {
+    case "rendering":
+      return ["Drawing the next pair", "The clips are rendered from the simulator; this takes some seconds."];
+    case "the budget is spent":
+      return ["All done, thank you", "The budget of questions is spent. You can close this page, or look at the dashboard."];
+    case "everything is answered":
+      return ["Everything is answered", gone
+        ? "The trainer is not running at the moment. Your answers are stored; new pairs come when it goes on."
+        : `New pairs come as the agent learns. ${TITLE_CHANGES}`];
+    case "waiting for the trainer":
+      return gone
+        ? ["The trainer is not running", "There is nothing to label until it is started again. What was answered is stored."]
+        : ["The agent is practising", `It asks when it has new clips to compare. ${TITLE_CHANGES}`];
+    default:
+      return why ? ["No pair at the moment", sentence(why)] : ["Loading the next pair", ""];
   }
-  if (why === "waiting for the trainer") {
-    return gone
-      ? ["The trainer is not running", "There is nothing to label until it is started again. What was answered is stored."]
-      : ["The agent is practising", "It asks when it has new clips to compare. You can leave this page open: its title changes when there is a pair."];
+}
+
+/** What to say without a pair, and what can be done: "name" (give another), "again" (try now) or nothing. */
+export function noPair({ saving, trouble, why, progress }) {
+  const { name, count } = saving;
+  if (name === "offline") {
+    const kept = count === 1 ? "Your answer is" : `${count} answers are`;
+    return { words: ["The server does not answer", `${kept} kept in this browser and sent when it is back. You can leave this page open.`] };
   }
-  return why ? ["No pair at the moment", sentence(why)] : ["Loading the next pair", ""];
+  if (name === "locked" || trouble?.locked) {
+    return { words: ["The server does not know this browser", "Open the whole link that the terminal printed, with its token. Answers are kept here."] };
+  }
+  if (trouble instanceof Refused) return { words: ["The server said no", sentence(trouble.message)], act: "name" };
+  if (trouble) return { words: ["The server does not answer", `${sentence(trouble.message)} Trying again.`], act: "again" };
+  return { words: waitingFor(why, progress) };
 }
 
 /** The state of saving, in a few words for the corner. */
