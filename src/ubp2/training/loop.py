@@ -20,7 +20,7 @@ from ubp2.errors import UserError
 from ubp2.preference.store import Answered
 from ubp2.resolving import sessions_due
 from ubp2.system import resident_megabytes
-from ubp2.training import checkpoint, session
+from ubp2.training import checkpoint, imported, session
 from ubp2.training.crew import Crew
 from ubp2.training.evaluate import evaluate
 from ubp2.training.ongoing import Ongoing
@@ -66,13 +66,13 @@ def train(crew: Crew, agent: Agent) -> list[Result]:
 
 def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
     config, envs = crew.config, crew.envs
-    state = _begin(crew, programs)
+    state = _begin(crew, agent, programs)
     counters, ongoing = state.counters, state.ongoing
     evaluations: list[dict[str, float]] = [{} for _ in crew.members]
     watch, started, first = Stopwatch(crew.progress, crew.waited), time.monotonic(), counters.decision
     while counters.decision < config.steps and not crew.stopping() and _ready(crew, programs, counters):
         t = counters.decision
-        if t == given(config.training.warmup) and not _catch_up(crew, programs, state.device, t):
+        if t == given(config.training.warmup) and not _catch_up(crew, agent, programs, state):
             break
         told = _act(crew, programs, state)
         # The device has its next work before it is asked for the action, and learns while the environments step.
@@ -100,7 +100,7 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
     if not finished:
         _require_finite(crew, state.device, counters.decision)
         save(crew, programs, state)
-    elif not config.ceiling and not counters.sessions.all():
+    elif not config.ceiling and given(config.preferences.budget) and not counters.sessions.all():
         crew.progress.note(
             f"nothing was asked: no episode had {config.preferences.segment_length} decisions; "
             f"lower --preferences.segment-length"
@@ -113,8 +113,10 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
     ]
 
 
-def _begin(crew: Crew, programs: Programs) -> State:
+def _begin(crew: Crew, agent: Agent, programs: Programs) -> State:
     """Fresh state, or that of the newest checkpoint that all members have."""
+    spec = crew.envs.spec._asdict()  # labels that are exported say what they are about
+    crew.each(lambda i: crew.members[i].store.note({"environment": spec}), range(crew.size))
     folders = [member.run.checkpoints for member in crew.members]
     saved = checkpoint.load_common(folders)
     start = saved[0].decision if saved else 0
@@ -127,6 +129,7 @@ def _begin(crew: Crew, programs: Programs) -> State:
             member.archive.truncate(0)
             member.metrics.truncate(0)
         state = State(Counters.start(crew.size), Device(), Ongoing.empty(crew.size, crew.envs.spec))
+        imported.take(crew, programs, state)
         first = {i: episode_seed(member.seed, 0) for i, member in enumerate(crew.members)}
         crew.envs.send_resets(first)
         for i, obs in crew.envs.receive_resets().items():
@@ -137,6 +140,9 @@ def _begin(crew: Crew, programs: Programs) -> State:
         member.metrics.truncate(own.meta["metrics_position"])
     state = restore(crew, programs, saved)
     replay_current(crew.envs, state.ongoing)
+    told = imported.take(crew, programs, state) & _fitted(crew, state.counters)
+    if told.any() and agent.fit is not None:
+        _fit(crew, programs, state, told)
     decision, labels = state.counters.decision, int(state.counters.labels.sum())
     crew.progress.resume(decision)
     crew.progress.note(f"resumed at decision {decision} with {labels} labels")
@@ -208,10 +214,17 @@ def _actions(crew: Crew, agent: Agent, state: State, told: Array | None) -> np.n
     return numbers[:, : -TERMS - 1]
 
 
-def _catch_up(crew: Crew, programs: Programs, device: Device, t: int) -> bool:
-    """The gradient steps right after the warm-up. False where a signal came: the agent is as it was before them."""
+def _catch_up(crew: Crew, agent: Agent, programs: Programs, state: State) -> bool:
+    """The gradient steps right after the warm-up. False where a signal came: the agent is as it was before them.
+
+    An agent that learns its reward at sessions learns here from labels that were there before the first session.
+    """
+    device, t = state.device, state.counters.decision
     device.wake(programs)
     before = jax.device_get(device.agent)
+    told, found = (state.counters.labels > 0) & (state.counters.sessions == 0), {}
+    if told.any() and agent.fit is not None:
+        device.agent, found = programs.fit(device.agent, device.memory, told, np.int32(t))
     for repetition in range(given(crew.config.training.warmup_updates)):
         device.agent, device.metrics = programs.update(device.agent, device.memory, np.int32(t), np.int32(repetition))
         if crew.stopping():
@@ -219,6 +232,7 @@ def _catch_up(crew: Crew, programs: Programs, device: Device, t: int) -> bool:
             return False
         if repetition % WAIT_EVERY == 0:
             jax.block_until_ready(device.metrics)
+    _write_fit(crew, told, found, t)
     return True
 
 
@@ -290,10 +304,26 @@ def _ask(crew: Crew, agent: Agent, programs: Programs, state: State, ended: list
             values["labels/accuracy_before"] = outcome.accuracy_before
         crew.members[i].metrics.write("labels", t, values)
     if told.any() and agent.fit is not None:
-        device.agent, found = programs.fit(device.agent, device.memory, told, np.int32(t))
-        found = jax.device_get(found)
-        for i in np.flatnonzero(told).tolist():
-            crew.members[i].metrics.write("fit", t, {name: float(value[i]) for name, value in found.items()})
+        _fit(crew, programs, state, told)
+
+
+def _fitted(crew: Crew, counters: Counters) -> np.ndarray:
+    """Which members [S] have had the first fit, at a session or after the warm-up, where there were labels for it."""
+    return (counters.sessions > 0) | (counters.decision > given(crew.config.training.warmup))
+
+
+def _fit(crew: Crew, programs: Programs, state: State, told: np.ndarray) -> None:
+    """Let the members [S] that got labels learn their reward from all they have."""
+    device, t = state.device, state.counters.decision
+    device.agent, found = programs.fit(device.agent, device.memory, told, np.int32(t))
+    _write_fit(crew, told, found, t)
+
+
+def _write_fit(crew: Crew, told: np.ndarray, found: dict[str, Array], t: int) -> None:
+    """One row for each member [S] that has learned its reward from labels."""
+    values = jax.device_get(found)
+    for i in np.flatnonzero(told).tolist() if values else []:
+        crew.members[i].metrics.write("fit", t, {name: float(value[i]) for name, value in values.items()})
 
 
 def _converse(crew: Crew, counters: Counters, i: int, selection: Selection) -> list[Answered]:
