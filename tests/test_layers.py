@@ -20,7 +20,7 @@ LAYERS = (
     ("agents",),
     ("evaluation",),
     ("training",),
-    ("trained", "api", "bench", "lab", "experiments"),
+    ("trained", "api", "bench", "lab", "experiments", "labelling"),
     ("commands",),
     ("cli",),
     ("__main__",),
@@ -56,6 +56,7 @@ def test_modules_that_start_fast_import_nothing_heavy_at_the_top() -> None:
         "lab/options",
         "lab/settings",
         "lab/subject",
+        "labelling/labels_options",
     }
     heavy = {"jax", "equinox", "optax", "scipy", "matplotlib", "gymnasium", "metaworld", "mujoco", "dm_control", "rich"}
     for name in light:

@@ -1,8 +1,8 @@
 """Labels as records that stand alone, out of a label store and into another: what `LabelStore.labels` and `take_in` do.
 
-An imported question lies in a session below 0, which no trainer counts to, at decision 0: a run that begins takes it with
-the labels it has from the start. Its episodes are those of another archive, so nobody is ever asked about it again, and
-where it came from is kept in `origins`: exported again, it is the label that it was.
+An imported question lies in a session below 0, which no trainer counts to, at decision 0: a run that begins has it from
+the start. Its episodes are those of another archive, so nobody is ever asked about it again, and where it came from is
+kept in `origins`: exported again, it is the label that it was.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ class Label(NamedTuple):
 
 
 def read(
-    fetch: Callable[[str, dict[str, Any]], list[tuple]], decode: Callable[[Sequence[Any]], Query], run: str
+    fetch: Callable[[str, dict[str, Any]], list[tuple]],
+    decode: Callable[[Sequence[Any]], Query | None],
+    run: str,
+    damaged: Callable[[int], object] | None = None,
 ) -> Iterator[Label]:
     """Yield the standing answers to current questions in the order given; `run` names the store's own."""
     after = 0
@@ -64,8 +67,13 @@ def read(
         for row in rows:
             after, label, weight, annotator, seconds, answered_at, swapped, *rest = row
             reason, strategy, origin, decision, session, position, *columns = rest
+            query = decode(columns)
+            if query is None:
+                assert damaged is not None
+                damaged(after)
+                continue
             said = (label, weight, annotator, seconds, answered_at, bool(swapped), reason)
-            yield Label(decode(columns), columns[0], *said, strategy, origin, decision, session, position)
+            yield Label(query, columns[0], *said, strategy, origin, decision, session, position)
 
 
 def newest(labels: Iterable[Label]) -> list[Label]:
@@ -105,8 +113,8 @@ def missing(connection: sqlite3.Connection, labels: Iterable[Label]) -> list[Lab
 def insert(connection: sqlite3.Connection, labels: Iterable[tuple[Label, tuple]], course: int) -> None:
     """Add labels, each with its question as columns, inside the caller's transaction.
 
-    course: the decision from which the trainer will go on. It takes these labels there and is then past the ids of what it
-    asked beyond; so those questions are no longer current, and bring their answers along when they are asked again.
+    course: the decision from which the trainer will go on. It takes these labels there and is then past the ids of
+    what it asked beyond; those questions are no longer current, and bring their answers along when asked again.
     """
     connection.execute("UPDATE queries SET current = 0 WHERE decision > ?", (int(course),))
     session = connection.execute("SELECT min(coalesce(min(session), 0), 0) - 1 FROM queries").fetchone()[0]
@@ -114,9 +122,9 @@ def insert(connection: sqlite3.Connection, labels: Iterable[tuple[Label, tuple]]
     for position, (each, columns) in enumerate(labels):
         if each.fingerprint not in known:
             question = connection.execute(
-                "INSERT INTO queries (session, position, current, decision, strategy, fingerprint, score, left_episode, "
-                "left_start, right_episode, right_start, length, obs_dim, action_dim, left_obs, left_action, "
-                "right_obs, right_action) VALUES (?, ?, 1, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO queries (session, position, current, decision, strategy, fingerprint, score, "
+                "left_episode, left_start, right_episode, right_start, length, obs_dim, action_dim, left_obs, "
+                "left_action, right_obs, right_action) VALUES (?, ?, 1, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (session, position, each.strategy, *columns),
             ).lastrowid
             assert question is not None
@@ -128,6 +136,5 @@ def insert(connection: sqlite3.Connection, labels: Iterable[tuple[Label, tuple]]
         connection.execute(
             "INSERT INTO answers (query, annotator, revision, label, weight, seconds, answered_at, swapped, reason) "
             "VALUES (?, ?, 0, ?, ?, ?, ?, ?, ?)",
-            (known[each.fingerprint], each.annotator, each.label, each.weight, each.seconds, each.answered_at)
-            + (each.swapped, each.reason),
+            (known[each.fingerprint], each.annotator, *each[2:4], *each[5:9]),
         )

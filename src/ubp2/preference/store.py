@@ -2,8 +2,8 @@
 
 The trainer asks, and a scripted teacher, a person in a browser or a program answers, from the same process or another.
 Nothing is ever deleted: a question that a resumed run replaced is no longer current, and a changed answer is a new row
-that hides the earlier one. Questions of sessions below 0 came with the labels of other runs (`ubp2.preference.imported`):
-the trainer learns from them, and nobody is asked about them.
+that hides the earlier one. Questions of sessions below 0 came with labels of other runs (`preference.imported`): the
+trainer learns from them, and nobody is asked about them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import math
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -206,7 +206,8 @@ class LabelStore:
     def count(self, up_to_decision: int | None = None) -> Counts:
         """Count the current answers with a weight above 0, and the current questions, asked up to that decision.
 
-        Labels of other runs are not among them; see `imported`. Without the bound, a resumed run would count sessions that it has not come to again.
+        Labels of other runs are not among them; see `imported`. Without the bound, a resumed run would count sessions
+        that it has not come to again.
         """
         with self._database.read() as connection:
             labels, asked = connection.execute(
@@ -236,7 +237,7 @@ class LabelStore:
         return row is not None
 
     def given(self, annotator: str | None = None) -> list[Given]:
-        """Return what annotators (or one of them) say to this run's current questions now, in the order they said it."""
+        """Return what annotators (or one of them) say to this run's current questions now, in the order given."""
         return self._given("standing", "s.reason", annotator)
 
     def checks(self, annotator: str | None = None) -> list[Given]:
@@ -253,14 +254,17 @@ class LabelStore:
             ).fetchall()
         return [Given(*row[:7], bool(row[7]), *row[8:]) for row in rows]
 
-    def labels(self, run: str = "") -> Iterator[Label]:
-        """Yield every current answer with its question, skips and imported ones too; `run` is what to call this run."""
+    def labels(self, run: str = "", damaged: Callable[[int], object] | None = None) -> Iterator[Label]:
+        """Yield every current answer with its question, skips and imported ones too; `run` is what to call this run.
+
+        damaged: told the answers whose question does not match its checksum, which are passed over; None: refuse them.
+        """
 
         def fetch(statement: str, values: dict[str, Any]) -> list[tuple]:
             with self._database.read() as connection:
                 return connection.execute(statement, values).fetchall()
 
-        return imported.read(fetch, self._decode, run)
+        return imported.read(fetch, decode if damaged else self._decode, run, damaged)
 
     def missing(self, labels: Iterable[Label]) -> list[Label]:
         """Those of these labels that `take_in` would add."""

@@ -1,4 +1,4 @@
-"""Labels of other runs, which a run has in its store from the start or got while it stood still: they cost no budget."""
+"""Labels of other runs, which a run has from the start or got while it stood still; they cost no budget."""
 
 from __future__ import annotations
 
