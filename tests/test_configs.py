@@ -187,7 +187,8 @@ WRONG: list[tuple[Any, str]] = [
     ({"teacher": 3}, "teacher must be a table of settings, got 3 (int)"),
     (
         {"teacher": "nosy"},
-        "teacher.name must be one of oracle, noisy, myopic, mistake, skip, equal, got 'nosy'. Did you mean noisy?",
+        "teacher.name must be one of oracle, noisy, myopic, mistake, skip, equal, human, got 'nosy'. "
+        "Did you mean noisy?",
     ),
     (
         {"teacher": {"eps": 0.1}},

@@ -20,7 +20,7 @@ LAYERS = (
     ("agents",),
     ("evaluation",),
     ("training",),
-    ("trained", "api", "bench", "lab", "experiments", "labelling"),
+    ("trained", "api", "bench", "lab", "labelling", "experiments"),
     ("commands",),
     ("cli",),
     ("__main__",),
@@ -57,6 +57,7 @@ def test_modules_that_start_fast_import_nothing_heavy_at_the_top() -> None:
         "lab/settings",
         "lab/subject",
         "labelling/labels_options",
+        "labelling/options",
     }
     heavy = {"jax", "equinox", "optax", "scipy", "matplotlib", "gymnasium", "metaworld", "mujoco", "dm_control", "rich"}
     for name in light:

@@ -1,4 +1,5 @@
-"""The command line: ubp2 train | eval | plot | report | compare | reproduce | info | envs | labels | bench | lab.
+"""The command line: ubp2 train | eval | plot | report | compare | reproduce | info | envs | bench | lab | label
+| labels.
 
 Parsing, help and errors in a configuration are over before anything heavy is imported; `ubp2.commands` imports jax and
 the environments where they are needed.
@@ -34,6 +35,7 @@ from ubp2.evaluation import options as evaluation_options
 from ubp2.experiments import options as experiment_options
 from ubp2.lab import options as lab_options
 from ubp2.labelling import labels_options
+from ubp2.labelling import options as labelling_options
 from ubp2.population import members
 from ubp2.presets import DEFAULT_ENV, DEFAULT_PRESET, preset
 from ubp2.runs import Run
@@ -63,6 +65,7 @@ COMMANDS: Mapping[str, Command] = {
     "labels": Command(labels_options.Labels, commands.labels),
     "bench": Command(bench_options.Bench, commands.bench),
     "lab": Command(lab_options.Reward, commands.lab),
+    "label": Command(labelling_options.Label, commands.label),
 }
 
 # Commands that go on with the name of what they do, and who asks for it.

@@ -22,6 +22,7 @@ from ubp2.evaluation.options import Compare, Report
 from ubp2.experiments.options import Reproduce
 from ubp2.lab.options import Reward
 from ubp2.labelling.labels_options import Labels
+from ubp2.labelling.options import Label
 from ubp2.presets import DEFAULT_PRESET
 from ubp2.runs import Run, read_metrics
 from ubp2.system import cache_folder, devices, prepare_jax, versions
@@ -42,6 +43,7 @@ __all__ = [
     "evaluate",
     "info",
     "lab",
+    "label",
     "labels",
     "plot",
     "report",
@@ -283,6 +285,13 @@ def lab(args: Reward) -> Outcome:
         report.write(results, data, args.out)
         text += f"\nfiles: {args.out}"
     return Outcome(data, f"{data['device']}\n\n{text}")
+
+
+def label(args: Label) -> Outcome:
+    """Serve the label page of a run until a signal ends it."""
+    from ubp2.labelling import serve
+
+    return Outcome(*serve.label(args))
 
 
 def reproduce(args: Reproduce) -> Outcome:

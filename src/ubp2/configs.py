@@ -188,8 +188,8 @@ class PreferenceConfig:
 class TeacherConfig:
     """Who answers: a scripted teacher of B-Pref, by name, with any trait changed or added; --teacher noisy."""
 
-    name: Literal["oracle", "noisy", "myopic", "mistake", "skip", "equal"] = "oracle"
-    """The traits to begin with, in brackets below (oracle has none); --teacher NAME is short for this flag."""
+    name: Literal["oracle", "noisy", "myopic", "mistake", "skip", "equal", "human"] = "oracle"
+    """The traits to begin with, in brackets below (oracle has none); human: a page on which people compare clips."""
     beta: float | None = None
     """Prefer left with probability sigmoid(beta (R_left - R_right)); inf: the larger return, always (noisy: 1)."""
     gamma: float | None = None
@@ -202,6 +202,12 @@ class TeacherConfig:
     """Call a pair equal if its returns differ by less than this share of what it got (equal: 0.1)."""
     compat: Literal["none", "bpref-code"] = "none"
     """none: as B-Pref's paper; bpref-code: as its code, which squares skip and equal after the first session."""
+    wait: Literal["answers", "go-on", "fallback"] = "answers"
+    """human: wait for the answers, go on with those that are there, or ask a scripted teacher after a while."""
+    patience: float = 300.0
+    """human: seconds until the scripted teacher of teacher.fallback answers what is open (fallback)."""
+    fallback: Literal["oracle", "noisy", "myopic", "mistake", "skip", "equal"] = "oracle"
+    """human: who answers then."""
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,12 @@ __all__ = ["LOCK", "held", "take"]
 LOCK = "run.lock"
 
 
-def take(folder: Path) -> int:
-    """Take the lock of a folder and return it as a file descriptor; closing that releases it."""
-    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+def take(folder: Path, name: str = LOCK, what: str = "the run") -> int:
+    """Take the lock of a folder and return it as a file descriptor; closing that releases it.
+
+    name, what: another lock of the same folder, and how it is called where another process has it.
+    """
+    lock = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.ftruncate(lock, 0)
@@ -24,7 +27,10 @@ def take(folder: Path) -> int:
     except BlockingIOError:
         holder = os.read(lock, 200).decode(errors="replace") or "another process"
         os.close(lock)
-        raise UserError(f"the run {folder} is being written by {holder}; stop it first, or start another run") from None
+        busy = f"{what} {folder} is being written by {holder}; stop it first, or start another run"
+        if name != LOCK:
+            busy = f"{what} {folder} is served already, by {holder}; use that one, or stop it first"
+        raise UserError(busy) from None
     except BaseException:
         os.close(lock)
         raise

@@ -147,6 +147,8 @@ def _check_teacher(teacher: TeacherConfig) -> None:
         )
     if gamma is not None and not 0 < gamma <= 1:
         raise UserError(f"teacher.gamma must lie in (0, 1], got {gamma}; set --teacher.gamma 1 for a full memory")
+    if not teacher.patience >= 0:
+        raise UserError(f"teacher.patience is a time in seconds and must not be negative, got {teacher.patience}")
     for name in ("mistake", "skip", "equal"):
         share = getattr(teacher, name)
         if share is not None and not 0 <= share <= 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from gymnasium.spaces import Box
 
 from ubp2.configs import EnvironmentConfig
 from ubp2.envs.base import Env, EnvSpec, Outcome
-from ubp2.errors import UserError
+from ubp2.errors import UserError, unknown_name
 
 __all__ = ["DEFAULT_DECISIONS", "Adapter", "adapt", "clock"]
 
@@ -25,6 +26,9 @@ class Adapter:
     What the environment returns is checked at every decision, because a NaN or a wrong shape that reaches the replay
     ruins a run silently. An episode that is over stands still: further steps repeat the last observation and flags
     with zero reward, so that environments in lock-step may end at different times.
+
+    An environment has cameras if its innermost object has an attribute `cameras`, names with the most telling first,
+    and a ``render(camera=None, size=None)`` (`size` may be missing). Any other has one view, that of ``render()``.
     """
 
     def __init__(
@@ -40,6 +44,7 @@ class Adapter:
         """`has_success` None: take one step to see. `fps` counts simulator steps; None: the environment's metadata."""
         observation_space, action_space = _check_spaces(env, env_id)
         self._env, self._id = env, env_id
+        self.cameras = _cameras(env)
         self._obs_shape, self._action_shape = observation_space.shape, action_space.shape
         self._low, self._high = action_space.low.ravel(), action_space.high.ravel()
         # In double precision: float32 would lose bits wherever the bounds are not symmetric.
@@ -95,10 +100,12 @@ class Adapter:
             self._last = outcome
         return outcome
 
-    def render(self) -> np.ndarray:
-        """Return the current frame, [height, width, 3] uint8."""
+    def render(self, camera: str | None = None, size: int | None = None) -> np.ndarray:
+        """Return the current frame, [height, width, 3] uint8, as a camera sees it; see `Env.render`."""
+        if camera is not None and camera not in self.cameras:
+            raise unknown_name(f"camera of {self._id}", camera, self.cameras)
         try:
-            frame: Any = self._env.render()
+            frame: Any = self._view(camera, size)
         except UserError:
             raise
         except Exception as error:  # a missing package or display, which every library reports in its own way
@@ -115,6 +122,14 @@ class Adapter:
 
     def close(self) -> None:
         self._env.close()
+
+    def _view(self, camera: str | None, size: int | None) -> Any:
+        if not self.cameras or (camera is None and size is None):
+            return self._env.render()
+        # Gymnasium's wrappers pass no arguments on to render.
+        render = self._env.unwrapped.render
+        wish = {"size": size} if size is not None and "size" in inspect.signature(render).parameters else {}
+        return render(camera=camera, **wish)  # type: ignore[call-arg]
 
     def _scale(self, action: np.ndarray) -> np.ndarray:
         """Map [-1, 1]^A to the bounds of the action space, clipping what lies outside."""
@@ -230,6 +245,14 @@ def _check_spaces(env: gymnasium.Env, env_id: str) -> tuple[Box, Box]:
             f"gymnasium.wrappers.RescaleAction or give its Box a finite low and high"
         )
     return observation, action
+
+
+def _cameras(env: gymnasium.Env) -> tuple[str, ...]:
+    """The names that the environment's own `render` takes; an attribute of another kind is none of ours."""
+    names: Any = getattr(env.unwrapped, "cameras", ())
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        return ()
+    return tuple(names) if "camera" in inspect.signature(env.unwrapped.render).parameters else ()
 
 
 def _succeeded(info: dict[str, Any]) -> bool:

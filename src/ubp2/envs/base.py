@@ -47,12 +47,15 @@ class Env(Protocol):
     (seed, actions): `reset(seed)` leaves nothing of earlier episodes."""
 
     spec: EnvSpec
+    cameras: tuple[str, ...]  # what `render` takes, the most telling first; empty: one view, without a name
 
     def reset(self, seed: int) -> np.ndarray: ...  # [D] float32
 
     def step(self, action: np.ndarray) -> Outcome: ...
 
-    def render(self) -> np.ndarray: ...  # [height, width, 3] uint8
+    # [height, width, 3] uint8. None: the first camera, and the environment's own size; `size` is a wish in pixels,
+    # which an environment without cameras does not hear.
+    def render(self, camera: str | None = None, size: int | None = None) -> np.ndarray: ...
 
     def close(self) -> None: ...
 

@@ -38,6 +38,8 @@ class Control(gymnasium.Env):
         self.action_space = Box(action.minimum.astype(np.float32), action.maximum.astype(np.float32))
         size = sum(int(np.prod(part.shape)) for part in self._env.observation_spec().values())
         self.observation_space = Box(-np.inf, np.inf, (size,), np.float32)
+        model = self._env.physics.model
+        self.cameras = tuple(model.camera(number).name or f"camera {number}" for number in range(model.ncam))
 
     @property
     def simulator_fps(self) -> float:
@@ -55,10 +57,12 @@ class Control(gymnasium.Env):
         # discount 0 is the suite's way to say that the task itself is over
         return _flatten(result.observation), float(result.reward or 0.0), result.discount == 0.0, result.last(), {}
 
-    def render(self) -> np.ndarray:  # type: ignore[override]
-        """Return the view of the task's first camera, [256, 256, 3] uint8."""
+    def render(self, camera: str | None = None, size: int | None = None) -> np.ndarray:  # type: ignore[override]
+        """Return the view of one of the model's cameras, [size, size, 3] uint8; 256 unless told, 480 at most."""
+        size = min(size or _SIZE, self._env.physics.model.vis.global_.offheight)
         try:
-            return self._env.physics.render(_SIZE, _SIZE, camera_id=0)
+            number = 0 if camera is None else self.cameras.index(camera)
+            return self._env.physics.render(size, size, camera_id=number)
         except Exception as error:  # each OpenGL binding fails in its own way
             raise no_rendering(self._name, error) from error
 

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MetaWorld", "load"]
 
-_CAMERA = "corner4"  # the robot from its front right, the workspace in the middle
+# From the one that shows most: the workspace from the robot's right, from its left (what the arm hid), from above.
+_CAMERAS = ("corner4", "corner", "topview", "corner3", "corner2", "behindGripper", "gripperPOV")
 _SIZE = 256
 
 
@@ -41,6 +42,7 @@ class MetaWorld(gymnasium.Env):
     """One v3 task as a Gymnasium environment whose episode is a function of the seed and the actions."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 80}  # noqa: RUF012 (Gymnasium's own attribute)
+    cameras = _CAMERAS
 
     def __init__(self, task: str, *, goal_visible: bool = True, simulator_steps: int = 500) -> None:
         self.render_mode = "rgb_array"
@@ -80,18 +82,21 @@ class MetaWorld(gymnasium.Env):
         obs, reward, terminated, truncated, info = self._env.step(action)
         return obs, float(reward), terminated, truncated, info
 
-    def render(self) -> np.ndarray:  # type: ignore[override]
-        """Return the view of a fixed camera, [256, 256, 3] uint8."""
-        if self._renderer is None:
+    def render(self, camera: str | None = None, size: int | None = None) -> np.ndarray:  # type: ignore[override]
+        """Return the view of a camera, [size, size, 3] uint8; 256 unless told, 480 at most."""
+        camera, size = camera or _CAMERAS[0], min(size or _SIZE, self._env.model.vis.global_.offheight)
+        if self._renderer is None or self._renderer.height != size:
+            self.close()  # first: with OSMesa, the end of one renderer would spoil the pictures of the next
             try:
-                self._renderer = mujoco.Renderer(self._env.model, _SIZE, _SIZE)
+                self._renderer = mujoco.Renderer(self._env.model, size, size)
             except Exception as error:  # each OpenGL binding fails in its own way
                 raise no_rendering(f"metaworld/{self._task}", error) from error
-        self._renderer.update_scene(self._env.data, camera=_CAMERA)
+        self._renderer.update_scene(self._env.data, camera=camera)
         # Without a GPU, shadows take three quarters of the time of a frame.
         self._renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = 0
+        frame = self._renderer.render()
         # The cameras of Meta-World's corners hang upside down.
-        return np.ascontiguousarray(self._renderer.render()[::-1, ::-1])
+        return np.ascontiguousarray(frame[::-1, ::-1] if camera.startswith("corner") else frame)
 
     def close(self) -> None:
         if self._renderer is not None:

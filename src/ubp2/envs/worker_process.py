@@ -31,6 +31,7 @@ __all__ = [
     "STEP",
     "USER_ERROR",
     "Slots",
+    "build",
     "map_slots",
     "read_block",
     "serve",
@@ -93,7 +94,7 @@ def serve(socket_fd: int, memory_fd: int, index: int, size: int) -> None:
         try:
             order = read_block(connection)
             try:
-                env = _build(order)
+                env = build(order)
                 slots = map_slots(memory_fd, size, env.spec.obs_dim, env.spec.action_dim).row(index)
             except Exception as error:
                 _report(connection, error)
@@ -130,8 +131,8 @@ def _obey(env: Env, slots: Slots, command: bytes) -> np.ndarray | None:
     return None
 
 
-def _build(order: bytes) -> Env:
-    """The environment of an order: JSON with an id, or the pickle of a user's function. See `workers.connect`."""
+def build(order: bytes) -> Env:
+    """The environment of an order: JSON with an id, or the pickle of a user's function. See `workers.write_order`."""
     kind, _, content = order.partition(b"\n")
     header: dict[str, Any] = json.loads(kind)
     options = EnvironmentConfig(**header["options"])

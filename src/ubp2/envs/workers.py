@@ -32,7 +32,7 @@ from ubp2.envs.worker_process import CRASH, OK, RENDER, RESET, STEP, map_slots, 
 from ubp2.errors import UserError
 from ubp2.types import Step
 
-__all__ = ["Factory", "Inline", "Workers", "connect", "make_vector"]
+__all__ = ["ONE_THREAD", "Factory", "Inline", "Workers", "connect", "make_vector", "obituary", "write_order"]
 
 Factory = Callable[[], gymnasium.Env]
 """A user's own function that builds a Gymnasium environment."""
@@ -41,7 +41,7 @@ _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from ubp2.envs.worker_process import serve; serve(*map(int, sys.argv[2:]))"
 )
-_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 def make_vector(env: str | Factory, options: EnvironmentConfig, size: int) -> VectorEnv:
@@ -58,8 +58,28 @@ def make_vector(env: str | Factory, options: EnvironmentConfig, size: int) -> Ve
 
 def connect(env: str | Factory, options: EnvironmentConfig, size: int) -> Workers:
     """Start `size` workers side by side and wait until each has built its environment."""
+    return Workers(write_order(env, options), size)
+
+
+def write_order(env: str | Factory, options: EnvironmentConfig) -> bytes:
+    """Write down an environment for another process of this user, which `worker_process.build` makes of it."""
     header = json.dumps({"id": env if isinstance(env, str) else None, "options": dataclasses.asdict(options)})
-    return Workers(header.encode() + b"\n" + (b"" if isinstance(env, str) else _pickle(env)), size)
+    return header.encode() + b"\n" + (b"" if isinstance(env, str) else _pickle(env))
+
+
+def obituary(name: str, process: subprocess.Popen[bytes], log: IO[bytes]) -> UserError:
+    """Build the error for a process that is gone: how it ended and the last it wrote."""
+    try:
+        code = process.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        code = None
+    how = "closed its connection" if code is None else f"ended with exit code {code}"
+    if code is not None and code < 0:
+        how = f"was ended by signal {-code} ({signal.Signals(-code).name})"
+    log.seek(0)
+    last = log.read().decode(errors="replace").splitlines()[-15:]
+    wrote = "it wrote nothing" if not last else "its last lines:\n  " + "\n  ".join(last)
+    return UserError(f"{name} (process {process.pid}) {how}; {wrote}")
 
 
 class Inline:
@@ -203,7 +223,7 @@ class _Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
-                env=os.environ | _ONE_THREAD,
+                env=os.environ | ONE_THREAD,
                 start_new_session=True,  # Ctrl-C in the terminal reaches the parent alone
             )
         with contextlib.suppress(BrokenPipeError):  # a worker that died at once is reported by `greet`
@@ -243,18 +263,7 @@ class _Worker:
             raise self._obituary() from None
 
     def _obituary(self) -> UserError:
-        """Build the error for a worker that is gone: how it ended and the last it wrote."""
-        try:
-            code = self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            code = None
-        how = "closed its connection" if code is None else f"ended with exit code {code}"
-        if code is not None and code < 0:
-            how = f"was ended by signal {-code} ({signal.Signals(-code).name})"
-        self._log.seek(0)
-        last = self._log.read().decode(errors="replace").splitlines()[-15:]
-        wrote = "it wrote nothing" if not last else "its last lines:\n  " + "\n  ".join(last)
-        return UserError(f"environment worker {self.index} (process {self._process.pid}) {how}; {wrote}")
+        return obituary(f"environment worker {self.index}", self._process, self._log)
 
     def hang_up(self) -> None:
         self._socket.close()

@@ -1,4 +1,4 @@
-"""Clips: H.264 that every browser plays, and GIF for pages that show nothing else."""
+"""Clips: H.264 that browsers play, WebM for those built without it, and GIF for pages that show nothing else."""
 
 from __future__ import annotations
 
@@ -14,32 +14,43 @@ from ubp2.errors import UserError
 
 __all__ = ["find_ffmpeg", "write_gif", "write_video"]
 
+# fmt: off
+_H264 = (
+    "-c:v", "libx264", "-preset", "veryfast", "-crf", "20", "-pix_fmt", "yuv420p", "-movflags", "+faststart",
+    "-f", "mp4",
+)
+_VP9 = (
+    "-c:v", "libvpx-vp9", "-b:v", "0", "-crf", "30", "-deadline", "realtime", "-cpu-used", "6", "-row-mt", "1",
+    "-pix_fmt", "yuv420p", "-f", "webm",
+)
+# fmt: on
+
 
 def write_video(path: str | Path, frames: np.ndarray, fps: float) -> Path:
-    """Write frames [T, h, w, 3] uint8 as an MP4 that plays before it is wholly loaded; odd sizes are padded by a row.
+    """Write frames [T, h, w, 3] uint8: VP9 where the name ends in .webm, else an MP4 that plays before it is loaded.
 
-    The file appears under its name only when it is complete.
+    Odd sizes are padded by a row. The file appears under its name only when it is complete.
     """
     path, frames = Path(path), _check(frames, fps)
     height, width = frames.shape[1:3]
     frames = np.pad(frames, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)), mode="edge")
     size = f"{frames.shape[2]}x{frames.shape[1]}"
+    codec, program = _VP9 if path.suffix == ".webm" else _H264, find_ffmpeg()
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = _partial(path)
     # fmt: off
     command = [
-        find_ffmpeg(), "-loglevel", "error", "-y",
+        program, "-loglevel", "error", "-y",
         "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", f"{fps:g}", "-i", "-",
-        "-an", "-c:v", "libx264", "-preset", "veryfast", "-crf", "20", "-pix_fmt", "yuv420p",
-        "-movflags", "+faststart", "-f", "mp4", str(partial),
+        "-an", *codec, str(partial),
     ]
     # fmt: on
     try:
         done = subprocess.run(command, input=np.ascontiguousarray(frames).data, capture_output=True, check=False)
         if done.returncode != 0:
             raise UserError(
-                f"{command[0]} could not write {path} (exit code {done.returncode}): "
-                f"{done.stderr.decode(errors='replace').strip()[-500:]}; an ffmpeg with libx264 is needed"
+                f"{program} could not write {path} (exit code {done.returncode}): "
+                f"{done.stderr.decode(errors='replace').strip()[-500:]}; an ffmpeg with {codec[1]} is needed"
             )
         partial.replace(path)
     finally:

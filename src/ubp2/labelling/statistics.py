@@ -25,7 +25,7 @@ def describe(folder: Path) -> dict[str, Any]:
     with LabelStore(require_store(folder).labels) as store:
         labels, asked_again = list(store.labels()), store.checks()
         questions = {each.query_id: store.question(each.query_id) for each in asked_again}
-        counts, imported = store.count(), store.imported()
+        counts, imported = store.count(), len(store.imported())
     # The same pair, answered here and in a file from elsewhere, is one pair.
     numbers = {fingerprint: n for n, fingerprint in enumerate(dict.fromkeys(each.fingerprint for each in labels))}
     given = [_given(each, numbers[each.fingerprint]) for each in labels]

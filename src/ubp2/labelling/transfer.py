@@ -122,7 +122,7 @@ def begin_with(config: Config, spec: Mapping[str, Any], found: Gathered) -> Conf
         return config
     for path, header in headers:
         require_same(path, header, config, spec)
-    count = weighted(labels)
+    count = len(weighted(labels))
     if config.ceiling:
         raise UserError("--ceiling learns from the true reward and from no label; leave out --labels or --ceiling")
     if not count:
@@ -159,7 +159,7 @@ def import_files(folder: Path, paths: Sequence[Path]) -> list[Imported]:
                 for path, header in headers:
                     require_same(path, header, run.config, _spec(store))
                 new = store.missing(labels)
-                count = store.imported() + weighted(new)
+                count = len(store.imported() | weighted(new))
                 preferences = dataclasses.replace(run.config.preferences, imported=count)
                 run.extend(dataclasses.replace(run.config, preferences=preferences))
                 store.take_in(new, saved[0].decision if saved else 0)

@@ -89,9 +89,9 @@ def newest(labels: Iterable[Label]) -> list[Label]:
     return list(once.values())
 
 
-def weighted(labels: Iterable[Label]) -> int:
-    """How many a learner will learn from."""
-    return sum(label.weight > 0 for label in labels)
+def weighted(labels: Iterable[Label]) -> set[bytes]:
+    """The questions that a learner will learn from: somebody could tell. Several answers to one are one label."""
+    return {label.fingerprint for label in labels if label.weight > 0}
 
 
 def missing(connection: sqlite3.Connection, labels: Iterable[Label]) -> list[Label]:

@@ -227,11 +227,14 @@ class LabelStore:
             ).fetchone()[0]
 
     def corrected(self, after: int) -> bool:
-        """Whether an answer up to `after` has been changed or undone since: a reader must then start anew."""
+        """Whether more was said since on a question that had an answer up to `after`: a reader must then start anew.
+
+        It was changed or undone, or somebody else has answered it, too.
+        """
         with self._database.read() as connection:
             row = connection.execute(
-                "SELECT 1 FROM answers later JOIN answers a ON a.query = later.query AND a.annotator = later.annotator "
-                "AND a.revision < later.revision WHERE later.id > :after AND a.id <= :after LIMIT 1",
+                "SELECT 1 FROM answers later JOIN answers a ON a.query = later.query "
+                "WHERE later.id > :after AND a.id <= :after LIMIT 1",
                 {"after": int(after)},
             ).fetchone()
         return row is not None
@@ -252,7 +255,7 @@ class LabelStore:
                 f"WHERE q.current AND q.session >= 0 AND (:who IS NULL OR s.annotator = :who) ORDER BY s.id",
                 {"who": annotator},
             ).fetchall()
-        return [Given(*row[:7], bool(row[7]), *row[8:]) for row in rows]
+        return [Given._make((*row[:7], bool(row[7]), *row[8:])) for row in rows]
 
     def labels(self, run: str = "", damaged: Callable[[int], object] | None = None) -> Iterator[Label]:
         """Yield every current answer with its question, skips and imported ones too; `run` is what to call this run.
@@ -282,12 +285,14 @@ class LabelStore:
                 imported.insert(connection, ((each, encode(each.query)) for each in new), course)
         return new
 
-    def imported(self) -> int:
-        """Count the labels of other runs that have a weight above 0."""
+    def imported(self) -> set[bytes]:
+        """The imported questions, by fingerprint, that somebody could answer: so many labels of other runs are here."""
         with self._database.read() as connection:
-            return connection.execute(
-                "SELECT count(*) FROM standing s JOIN queries q ON q.id = s.query WHERE q.session < 0 AND s.weight > 0"
-            ).fetchone()[0]
+            rows = connection.execute(
+                "SELECT q.fingerprint FROM standing s JOIN queries q ON q.id = s.query "
+                "WHERE q.session < 0 AND s.weight > 0"
+            ).fetchall()
+        return {fingerprint for (fingerprint,) in rows}
 
     def note(self, values: Mapping[str, Any]) -> None:
         """Tell whoever shows the page: names with values that JSON can hold; the newest value of a name counts."""

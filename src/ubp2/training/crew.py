@@ -53,6 +53,11 @@ class Crew:
         """How many members there are, S."""
         return len(self.members)
 
+    @property
+    def people(self) -> bool:
+        """Whether people answer, when they do, and not a function at once."""
+        return self.teacher is None and self.config.teacher.name == "human"
+
     def each(self, function: Callable[[int], T], seeds: Iterable[int]) -> dict[int, T]:
         """`function` of each of these members, several at a time: what it does is mostly to wait for the disk."""
         seeds = list(seeds)

@@ -6,20 +6,23 @@ import shlex
 
 import numpy as np
 
+from ubp2.configs import given
 from ubp2.errors import UserError
 from ubp2.training import session
 from ubp2.training.crew import Crew, Member
-from ubp2.training.programs import Programs
-from ubp2.training.state import State
+from ubp2.training.programs import Programs, memory
+from ubp2.training.seeds import join
+from ubp2.training.state import Counters, State
 
-__all__ = ["take"]
+__all__ = ["fitted", "take"]
 
 
 def take(crew: Crew, programs: Programs, state: State) -> np.ndarray:
-    """Fill the memories with imported labels that are not there yet, before the next decision; who [S] got some.
+    """Let the members learn from imported labels that they have not yet, from the next decision on; who [S] got some.
 
-    They are asked at decision 0, where no session is. Whatever else came since the cursor is taken along, which it
-    passes; those taken before a checkpoint are restored with all others.
+    Imported questions are those of decision 0, where no session is. The memory of labels is made anew: one may be the
+    answer of a second person to a question that is in it, and the two are one label. Other answers that came since the
+    cursor are taken along, which passes them.
     """
     wanted, counters, device = crew.config.preferences.imported, state.counters, state.device
     told = np.zeros(crew.size, bool)
@@ -27,27 +30,35 @@ def take(crew: Crew, programs: Programs, state: State) -> np.ndarray:
         return told
     for i, member in enumerate(crew.members):
         _require(member, wanted)
-        answers = member.store.answers(after=int(counters.cursor[i]), up_to_decision=counters.decision)
-        if not any(each.decision == 0 for each in answers):
-            continue
-        device.wake(programs)
-        preferences = device.memory.preferences
-        for rows in session.batches(crew.config, crew.envs.spec, answers):
+        new = member.store.answers(after=int(counters.cursor[i]), up_to_decision=counters.decision)
+        told[i] = any(each.decision == 0 for each in new)
+        counters.cursor[i] = new[-1].id if told[i] else counters.cursor[i]
+    if not told.any():
+        return told
+    device.wake(programs)
+    spec = crew.envs.spec
+    empty = memory(crew.config, spec.obs_dim, spec.action_dim, spec.episode_decisions).preferences
+    preferences = join([empty] * crew.size)
+    for i, member in enumerate(crew.members):
+        answers = member.store.answers(up_to=int(counters.cursor[i]))
+        for rows in session.batches(crew.config, spec, answers):
             preferences = programs.remember(preferences, np.int32(i), rows)
-        device.memory = device.memory._replace(preferences=preferences)
-        counters.cursor[i] = answers[-1].id
-        new = sum(each.weight > 0 for each in answers)
-        counters.labels[i] += new
-        told[i] = new > 0
-        member.metrics.write("labels", counters.decision, {"labels/used": float(counters.labels[i])})
-    if told.any():
-        crew.progress.note(f"labels of other runs: {wanted} in each run's store, all taken")
+        if told[i]:
+            counters.labels[i] = len(session.merged(answers))
+            member.metrics.write("labels", counters.decision, {"labels/used": float(counters.labels[i])})
+    device.memory = device.memory._replace(preferences=preferences)
+    crew.progress.note(f"learns from {wanted} labels of other runs{' each' if crew.size > 1 else ''}")
     return told
+
+
+def fitted(crew: Crew, counters: Counters) -> np.ndarray:
+    """Which members [S] are past their first fit: it is at their first session, or after the warm-up before it."""
+    return (counters.sessions > 0) | (counters.decision > given(crew.config.training.warmup))
 
 
 def _require(member: Member, wanted: int) -> None:
     """Refuse to go on without labels that the configuration counts on."""
-    there = member.store.imported()
+    there = len(member.store.imported())
     if there < wanted:
         raise UserError(
             f"{member.run.folder} has {there} labels of other runs, and its configuration counts on {wanted} "

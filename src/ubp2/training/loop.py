@@ -17,14 +17,12 @@ from ubp2.agents.base import Agent
 from ubp2.configs import given
 from ubp2.envs.base import EnvSpec
 from ubp2.errors import UserError
-from ubp2.preference.store import Answered
-from ubp2.resolving import sessions_due
 from ubp2.system import resident_megabytes
-from ubp2.training import checkpoint, imported, session
+from ubp2.training import asking, checkpoint, imported
 from ubp2.training.crew import Crew
 from ubp2.training.evaluate import evaluate
 from ubp2.training.ongoing import Ongoing
-from ubp2.training.programs import STREAMS, TERMS, Programs, Selection, compiled, make_programs
+from ubp2.training.programs import STREAMS, TERMS, Programs, compiled, make_programs
 from ubp2.training.startup import Stopwatch, prepare
 from ubp2.training.state import (
     Counters,
@@ -140,27 +138,20 @@ def _begin(crew: Crew, agent: Agent, programs: Programs) -> State:
         member.metrics.truncate(own.meta["metrics_position"])
     state = restore(crew, programs, saved)
     replay_current(crew.envs, state.ongoing)
-    told = imported.take(crew, programs, state) & _fitted(crew, state.counters)
+    told = imported.take(crew, programs, state) & imported.fitted(crew, state.counters)
     if told.any() and agent.fit is not None:
-        _fit(crew, programs, state, told)
+        asking.fit(crew, programs, state, told)
     decision, labels = state.counters.decision, int(state.counters.labels.sum())
     crew.progress.resume(decision)
     crew.progress.note(f"resumed at decision {decision} with {labels} labels")
     return state
 
 
-def _planning(crew: Crew, counters: Counters) -> np.ndarray:
-    """Which members [S] plan once the warm-up is over: those with labels to ask for. The others have their policy."""
-    if crew.config.ceiling:
-        return np.ones(crew.size, bool)
-    return counters.asked < given(crew.config.preferences.budget)
-
-
 def _phase(crew: Crew, counters: Counters) -> str:
     """The phase of the slowest member."""
     if counters.decision < given(crew.config.training.warmup):
         return "warm-up"
-    return "planning" if _planning(crew, counters).any() else "policy"
+    return "planning" if asking.planning(crew, counters).any() else "policy"
 
 
 def _in_words(crew: Crew, agent: Agent, counters: Counters) -> str:
@@ -175,7 +166,7 @@ def _ready(crew: Crew, programs: Programs, counters: Counters) -> bool:
     """Wait for what the next decision calls; False where a signal came before it was compiled."""
     if counters.decision < given(crew.config.training.warmup):
         return True
-    act = programs.plan if _planning(crew, counters).any() else programs.react
+    act = programs.plan if asking.planning(crew, counters).any() else programs.react
     return act.ready(crew.stopping) and programs.update.ready(crew.stopping)
 
 
@@ -188,7 +179,7 @@ def _act(crew: Crew, programs: Programs, state: State) -> Array | None:
     if t < given(crew.config.training.warmup):
         return None
     device.wake(programs)
-    planning = _planning(crew, state.counters)
+    planning = asking.planning(crew, state.counters)
     first = (ongoing.length == 0)[:, None]
     now = (ongoing.now()[:, None], first, np.float32(1.0), np.int32(STREAMS["act"]), np.int32(t))
     acted = [
@@ -207,7 +198,7 @@ def _actions(crew: Crew, agent: Agent, state: State, told: Array | None) -> np.n
         t, size = state.counters.decision, crew.envs.spec.action_dim
         draws = [np.random.default_rng([member.seed, 2, t]).uniform(-1.0, 1.0, size) for member in crew.members]
         return np.array(draws, np.float32)
-    numbers, planning = np.asarray(told)[:, 0], _planning(crew, state.counters)
+    numbers, planning = np.asarray(told)[:, 0], asking.planning(crew, state.counters)
     if planning.any() and agent.plans:
         state.ongoing.plan(planning, numbers[:, -TERMS - 1 : -1])
         state.counters.broken += np.where(planning, numbers[:, -1], 0).astype(np.int64)
@@ -222,9 +213,10 @@ def _catch_up(crew: Crew, agent: Agent, programs: Programs, state: State) -> boo
     device, t = state.device, state.counters.decision
     device.wake(programs)
     before = jax.device_get(device.agent)
-    told, found = (state.counters.labels > 0) & (state.counters.sessions == 0), {}
+    told = (state.counters.labels > 0) & ~imported.fitted(crew, state.counters)
+    learned = {}
     if told.any() and agent.fit is not None:
-        device.agent, found = programs.fit(device.agent, device.memory, told, np.int32(t))
+        device.agent, learned = programs.fit(device.agent, device.memory, told, np.int32(t))
     for repetition in range(given(crew.config.training.warmup_updates)):
         device.agent, device.metrics = programs.update(device.agent, device.memory, np.int32(t), np.int32(repetition))
         if crew.stopping():
@@ -232,7 +224,7 @@ def _catch_up(crew: Crew, agent: Agent, programs: Programs, state: State) -> boo
             return False
         if repetition % WAIT_EVERY == 0:
             jax.block_until_ready(device.metrics)
-    _write_fit(crew, told, found, t)
+    asking.write_fit(crew, told, learned, t)
     return True
 
 
@@ -273,67 +265,10 @@ def _end_episodes(
     crew.envs.send_resets(following)
     crew.each(lambda i: crew.members[i].archive.append(ongoing.episode(i, int(counters.episode[i]))), ended)
     counters.episode[ended] += 1
-    _ask(crew, agent, programs, state, ended)
+    asking.ask(crew, agent, programs, state, ended)
     _write_rows(crew, state, ended, timing, watch)
     for i, obs in crew.envs.receive_resets().items():
         ongoing.begin(i, following[i], obs)
-
-
-def _ask(crew: Crew, agent: Agent, programs: Programs, state: State, ended: list[int]) -> None:
-    """Sessions: Algorithm 2 chooses, the store keeps, the teacher answers, the agents take the answers."""
-    config, counters, device, t = crew.config, state.counters, state.device, state.counters.decision
-    due = _planning(crew, counters) & (sessions_due(config.preferences, t) > counters.sessions)
-    due = [] if config.ceiling else [i for i in ended if due[i]]
-    selections = {i: programs.select(device.agent, device.memory, np.int32(i), np.int32(t)) for i in due}
-    selections = {i: chosen for i, chosen in jax.device_get(selections).items() if chosen.places > 0}
-    # Without a place no episode was long enough so far: the session stays due.
-    answers = crew.each(lambda i: _converse(crew, counters, i, selections[i]), selections)
-    told = np.zeros(crew.size, bool)
-    for i, answered in answers.items():
-        packed = list(session.batches(config, crew.envs.spec, answered))
-        outcome = session.collect(programs, device.agent, device.memory.preferences, i, packed)
-        device.memory = device.memory._replace(preferences=outcome.preferences)
-        counters.sessions[i] += 1
-        counters.cursor[i] = answered[-1].id if answered else counters.cursor[i]
-        counters.labels[i] += outcome.labels
-        told[i] = outcome.labels > 0
-        if config.teacher.compat == "none":  # a skipped question costs no label
-            counters.asked[i] -= sum(each.weight == 0 for each in answered)
-        values = {"labels/used": float(counters.labels[i]), "labels/score": float(np.mean(selections[i].score))}
-        if outcome.accuracy_before is not None:
-            values["labels/accuracy_before"] = outcome.accuracy_before
-        crew.members[i].metrics.write("labels", t, values)
-    if told.any() and agent.fit is not None:
-        _fit(crew, programs, state, told)
-
-
-def _fitted(crew: Crew, counters: Counters) -> np.ndarray:
-    """Which members [S] have had the first fit, at a session or after the warm-up, where there were labels for it."""
-    return (counters.sessions > 0) | (counters.decision > given(crew.config.training.warmup))
-
-
-def _fit(crew: Crew, programs: Programs, state: State, told: np.ndarray) -> None:
-    """Let the members [S] that got labels learn their reward from all they have."""
-    device, t = state.device, state.counters.decision
-    device.agent, found = programs.fit(device.agent, device.memory, told, np.int32(t))
-    _write_fit(crew, told, found, t)
-
-
-def _write_fit(crew: Crew, told: np.ndarray, found: dict[str, Array], t: int) -> None:
-    """One row for each member [S] that has learned its reward from labels."""
-    values = jax.device_get(found)
-    for i in np.flatnonzero(told).tolist() if values else []:
-        crew.members[i].metrics.write("fit", t, {name: float(value[i]) for name, value in values.items()})
-
-
-def _converse(crew: Crew, counters: Counters, i: int, selection: Selection) -> list[Answered]:
-    """Ask the questions of one member's session, have them answered, and return the answers that are new."""
-    member, t, number = crew.members[i], counters.decision, int(counters.sessions[i])
-    config, most = member.run.config, given(crew.config.preferences.budget) - int(counters.asked[i])
-    counters.asked[i] += session.ask(config, selection, member.store, (t, number), most)
-    length = crew.envs.spec.episode_decisions
-    session.answer(config, crew.teacher, member.archive, member.store, (t, number), length)
-    return member.store.answers(after=int(counters.cursor[i]), up_to_decision=t)
 
 
 def _require_finite(crew: Crew, device: Device, t: int) -> dict[str, np.ndarray]:

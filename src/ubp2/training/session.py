@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from ubp2.training.programs import Programs, Selection
 from ubp2.training.startup import empty_rows
 from ubp2.types import Preferences, Query, Segments
 
-__all__ = ["Outcome", "answer", "ask", "batches", "collect"]
+__all__ = ["Outcome", "answer", "ask", "batches", "collect", "fall_back", "merged", "questions", "spent"]
 
 RECENT = 10  # episodes whose mean return a scripted teacher goes by (B-Pref)
 
@@ -69,28 +70,78 @@ def answer(
     asked = store.session(session)
     if not asked:
         return
-    length = config.preferences.segment_length
-    left = np.stack([archive.rewards(p.query.left_episode, p.query.left_start, length) for p in asked])
-    right = np.stack([archive.rewards(p.query.right_episode, p.query.right_start, length) for p in asked])
-    seed = int(np.random.SeedSequence([config.seed, 7, decision]).generate_state(1)[0])
+    left, right = _rewards(config, archive, [pending.query for pending in asked])
     annotator = "custom" if teacher else config.teacher.name
     if teacher is None:
         recent_return = float(np.mean(archive.returns(RECENT)))
         teacher = make_teacher(config.teacher, Situation(session, recent_return, episode_length))
-    labels, weights = checked(teacher(seed, left, right), len(asked))
+    labels, weights = checked(teacher(_seed(config, decision), left, right), len(asked))
     for question, label, weight in zip(asked, labels, weights, strict=True):
         store.answer(question.id, float(label), float(weight), annotator=annotator)
 
 
+def _rewards(config: Config, archive: EpisodeArchive, queries: Sequence[Query]) -> tuple[np.ndarray, np.ndarray]:
+    """True rewards [N, L] of the left and the right segments."""
+    length = config.preferences.segment_length
+    left = np.stack([archive.rewards(query.left_episode, query.left_start, length) for query in queries])
+    right = np.stack([archive.rewards(query.right_episode, query.right_start, length) for query in queries])
+    return left, right
+
+
+def _seed(config: Config, decision: int) -> int:
+    return int(np.random.SeedSequence([config.seed, 7, decision]).generate_state(1)[0])
+
+
+def fall_back(config: Config, archive: EpisodeArchive, store: LabelStore, decision: int, episode_length: int) -> None:
+    """Let the scripted teacher that the config names for this answer every question that people left open."""
+    asked = store.pending()
+    if not asked:
+        return
+    rewards = _rewards(config, archive, [pending.query for pending in asked])
+    recent = float(np.mean(archive.returns(RECENT)))
+    script = dataclasses.replace(config.teacher, name=config.teacher.fallback)
+    teacher = make_teacher(script, Situation(asked[0].session, recent, episode_length))
+    labels, weights = teacher(_seed(config, decision), *rewards)
+    for question, label, weight in zip(asked, labels, weights, strict=True):
+        store.answer(question.id, float(label), float(weight), annotator=script.name)
+
+
+def spent(store: LabelStore, decision: int) -> int:
+    """Questions up to this decision that count against the budget of people: those that nobody can tell do not."""
+    told: dict[int, bool] = {}
+    for given in store.given():
+        told[given.query_id] = told.get(given.query_id, False) or given.weight > 0
+    return store.count(up_to_decision=decision).asked - sum(not any_weight for any_weight in told.values())
+
+
+def merged(answers: Sequence[Answered]) -> list[Answered]:
+    """One answer a question: of several people the mean, in the order of the first; skipped pairs are left out."""
+    groups: dict[int, list[Answered]] = {}
+    for answered in answers:
+        if answered.weight > 0:
+            groups.setdefault(answered.query_id, []).append(answered)
+    return [own[0]._replace(label=float(np.mean([each.label for each in own]))) for own in groups.values()]
+
+
 def batches(config: Config, spec: EnvSpec, answers: Sequence[Answered]) -> Iterator[Preferences]:
     """Answers as rows of one fixed shape, that of a session, the last ones padded; skipped pairs are left out."""
-    size, answers = config.preferences.per_session, [answered for answered in answers if answered.weight > 0]
+    size, answers = config.preferences.per_session, merged(answers)
     for first in range(0, len(answers), size):
-        rows, some = empty_rows(config, spec), answers[first : first + size]
-        for i, answered in enumerate(some):
-            for array, value in zip(rows[:6], (*answered.query[:4], answered.label, answered.weight), strict=True):
-                array[i] = value  # type: ignore[index]
-        yield rows._replace(count=np.int32(len(some)))  # type: ignore[arg-type]
+        some = answers[first : first + size]
+        yield _rows(config, spec, [(*each.query[:4], each.label, each.weight) for each in some])
+
+
+def questions(config: Config, spec: EnvSpec, queries: Sequence[Query]) -> Preferences:
+    """Questions of one session in the same shape, without an answer."""
+    return _rows(config, spec, [(*query[:4], 0.5, 1.0) for query in queries[: config.preferences.per_session]])
+
+
+def _rows(config: Config, spec: EnvSpec, content: Sequence[tuple[Any, ...]]) -> Preferences:
+    rows = empty_rows(config, spec)
+    for i, values in enumerate(content):
+        for array, value in zip(rows[:6], values, strict=True):
+            array[i] = value  # type: ignore[index]
+    return rows._replace(count=np.int32(len(content)))  # type: ignore[arg-type]
 
 
 def collect(

@@ -1,0 +1,64 @@
+"""What `ubp2 label` takes. Imports nothing heavy: its help is as instant as all help."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from ubp2.errors import UserError
+
+__all__ = ["Label", "check"]
+
+PORT = 8642
+TOKEN_VARIABLE = "UBP2_LABEL_TOKEN"
+Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+
+
+@dataclass(frozen=True)
+class Label:
+    """Serve the page on which people compare clips of a run, while another process trains it or none does."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Run folder."""
+    host: str = "127.0.0.1"
+    """Address to listen on; any but this machine's own needs a token: 0.0.0.0 lets other machines in."""
+    port: int = PORT
+    """Port; one that is taken is left for the next free one, up to 20 further. 0: any."""
+    token: str | None = None
+    """Secret that a browser must know, or the word new; None: that of $UBP2_LABEL_TOKEN, else a new one unless the
+    page is for this machine alone."""
+    known_as: tuple[str, ...] = ()
+    """Further names of this server, as a proxy or a domain gives it."""
+    overlap: int = 1
+    """How many annotators answer each question."""
+    again: float = 0.05
+    """Share of the pairs that are asked again of the same annotator, with sides exchanged, to see how sure one is."""
+    agreement: Annotated[bool, tyro.conf.arg(help="Say after an answer what the reward model thinks of the pair.")] = (
+        True
+    )
+    instruction: str | None = None
+    """What annotators are asked to look for; None: a sentence made of the name of the task."""
+    browser: Annotated[bool, tyro.conf.arg(help="Open the page in a browser, where there is one.")] = True
+    json: Switch = False
+    """Print one JSON object on stdout when it ends, and everything else on stderr."""
+
+
+def check(args: Label) -> None:
+    """Refuse what cannot be served, before anything is opened."""
+    if not 0 <= args.port <= 65535:
+        raise UserError(f"--port lies between 0 and 65535, got {args.port}")
+    if args.overlap < 1:
+        raise UserError(f"--overlap is at least 1, got {args.overlap}")
+    if not 0 <= args.again <= 1:
+        raise UserError(f"--again is a share between 0 and 1, got {args.again}")
+    if args.instruction is not None and len(args.instruction) > 4000:
+        raise UserError(f"--instruction has at most 4000 characters, got {len(args.instruction)}")
+
+
+def token(args: Label) -> str | None:
+    """The secret that was given. Other users of the machine can read command lines, and not the variable."""
+    return os.environ.get(TOKEN_VARIABLE) or None if args.token is None else args.token

@@ -1,0 +1,30 @@
+"""How often a client may ask."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+__all__ = ["Rates"]
+
+
+class Rates:
+    """A bucket a client: `burst` requests at once, refilled with `per_second`. Forgets who has long been silent."""
+
+    MOST = 10_000
+
+    def __init__(self, per_second: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_second, self._burst, self._clock = per_second, burst, clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def allow(self, client: str, cost: float = 1.0) -> bool:
+        """Whether one more request of `client` is within the rate; it then counts."""
+        now = self._clock()
+        left, then = self._buckets.pop(client, (self._burst, now))
+        left = min(self._burst, left + (now - then) * self._per_second)
+        allowed = left >= cost
+        self._buckets[client] = (left - cost if allowed else left, now)
+        if len(self._buckets) > self.MOST:
+            self._buckets.popitem(last=False)
+        return allowed

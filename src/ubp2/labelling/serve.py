@@ -1,0 +1,233 @@
+"""The label server as a thread of any process: the trainer's, or that of `ubp2 label`."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+import webbrowser
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ubp2 import locks
+from ubp2.errors import UserError
+from ubp2.labelling.gallery import ClipSource
+from ubp2.labelling.options import PORT, Label, check, token
+from ubp2.labelling.security import Guard, check_token, is_loopback, known_names
+from ubp2.runs import Run
+
+__all__ = ["Served", "default_instruction", "label", "start"]
+
+FURTHER = 20  # ports that are tried after one that is taken
+STOP_SECONDS = 10.0
+
+
+@dataclass
+class Served:
+    """A label server at work."""
+
+    url: str  # with the token, if there is one
+    port: int
+    token: str | None
+    desk: Any
+    _server: Any
+    _thread: threading.Thread
+    _release: Callable[[], None]
+
+    def stop(self) -> None:
+        """Answer what is being asked, then close everything; a second time does nothing."""
+        self._server.should_exit = True
+        self._thread.join(STOP_SECONDS)
+        self._release()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still serves."""
+        return self._thread.is_alive()
+
+
+def start(
+    folder: Path | str,
+    *,
+    host: str = "127.0.0.1",
+    port: int = PORT,
+    token: str | None = None,
+    names: Iterable[str] = (),
+    overlap: int = 1,
+    again: float = 0.05,
+    show_agreement: bool = True,
+    instruction: str | None = None,
+    clips: ClipSource | None = None,
+) -> Served:
+    """Serve the page of the run in `folder` from a thread, and return when it can be opened."""
+    import uvicorn
+
+    from ubp2.labelling.app import Page
+    from ubp2.labelling.desk import Desk, Rules
+    from ubp2.labelling.leases import Leases
+    from ubp2.labelling.tickets import Tickets, run_secret
+    from ubp2.preference.store import LabelStore
+
+    run, token = Run.open(folder), check_token(host, token)
+    config, folder = run.config, run.folder
+    with contextlib.ExitStack() as stack:
+        lock = locks.take(folder, "label.lock", "the label page of")
+        stack.callback(os.close, lock)
+        listening = stack.enter_context(_listen(host, port))
+        store = stack.enter_context(LabelStore(run.labels))
+        if clips is None:
+            clips = _clips(run)
+        stack.callback(clips.close)
+        rules = Rules(overlap, again, show_agreement, config.preferences.budget, config.steps)
+        secret, leases = run_secret(folder / "label.key"), Leases(folder / "leases.json")
+        desk = Desk(folder, store, clips, Tickets(secret), leases, rules)
+        session = {
+            "env": config.env,
+            "title": folder.resolve().name,
+            "instruction": instruction or default_instruction(config.env),
+            "cameras": list(getattr(clips, "cameras", ())),
+            "show_agreement": show_agreement,
+            "overlap": overlap,
+        }
+        guard = Guard(Page(desk, session).build(), known_names(host, names), token, _all_addresses(host))
+        server = uvicorn.Server(_uvicorn_config(guard))
+        thread = threading.Thread(target=server.run, args=([listening],), name="label-server", daemon=True)
+        thread.start()
+        stack.callback(setattr, server, "should_exit", True)
+        _wait_until(lambda: server.started or not thread.is_alive())
+        if not server.started:
+            raise UserError(f"the label server did not start on {host}; look at the messages above")
+        port = listening.getsockname()[1]
+        return Served(_url(host, port, token), port, token, desk, server, thread, stack.pop_all().close)
+    raise AssertionError("unreachable")
+
+
+def _clips(run: Run) -> ClipSource:
+    from ubp2.labelling.clips import Clips
+
+    return Clips(run.episodes, run.config, run.folder / "clips")
+
+
+def _uvicorn_config(app: Any) -> Any:
+    import uvicorn
+
+    return uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # who the client is, is not for the client to say
+        lifespan="off",
+        ws="none",
+        limit_concurrency=2000,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=5,
+    )
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket on this port, or on the next that is free."""
+    last = None
+    for candidate in [port] if port == 0 else range(port, min(port + FURTHER, 65535) + 1):
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(host, candidate, type=socket.SOCK_STREAM)[0]
+        except socket.gaierror as error:
+            raise UserError(f"--host {host} is no address of this machine ({error.strerror}); try 127.0.0.1") from None
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            sock.listen(1024)
+        except OSError as error:
+            sock.close()
+            last = error
+            if error.errno != errno.EADDRINUSE:
+                break
+            continue
+        return sock
+    if last is not None and last.errno == errno.EADDRINUSE:
+        raise UserError(f"the ports {port} to {port + FURTHER} of {host} are all taken; name another with --port")
+    raise UserError(f"cannot listen on {host} port {port}: {last}; name another with --host or --port") from last
+
+
+def _all_addresses(host: str) -> bool:
+    return host in ("0.0.0.0", "::", "")
+
+
+def _url(host: str, port: int, token: str | None) -> str:
+    name = f"[{host}]" if ":" in host else host
+    name = socket.gethostname() if _all_addresses(host) else name
+    return f"http://{name}:{port}/" + (f"?token={token}" if token else "")
+
+
+def _wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def default_instruction(env: str) -> str:
+    """What to look for, from the name of the task alone."""
+    task = env.rpartition("/")[2].replace("-", " ").replace("_", " ")
+    return f"The task is: {task}. Which of the two clips is closer to doing it well?"
+
+
+def label(args: Label) -> tuple[dict[str, Any], str]:
+    """Serve until a signal comes: what `ubp2 label` answers, as data and as text."""
+    check(args)
+    stop = threading.Event()
+    served = start(
+        args.run,
+        host=args.host,
+        port=args.port,
+        token=token(args),
+        names=args.known_as,
+        overlap=args.overlap,
+        again=args.again,
+        show_agreement=args.agreement,
+        instruction=args.instruction,
+    )
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for line in _greeting(args, served):
+            print(line, file=sys.stderr, flush=True)
+        if args.browser and is_loopback(args.host):
+            open_browser(served.url)
+        while served.alive and not stop.wait(0.5):
+            pass
+        progress = served.desk.progress()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        served.stop()
+    url = served.url.partition("?")[0]
+    text = f"{progress['answered']} of {progress['asked']} questions have a label"
+    return {"run": args.run, "url": url, "port": served.port, **progress}, text
+
+
+def _greeting(args: Label, served: Served) -> list[str]:
+    lines = [f"label page: {served.url}"]
+    if args.port and served.port != args.port:
+        lines.append(f"(port {args.port} is taken)")
+    if served.token:
+        lines.append("whoever has this address can answer; it is shown this once")
+    return [*lines, "Ctrl-C ends it; answers are saved as they come"]
+
+
+def open_browser(url: str) -> bool:
+    """Open the page where there is a screen to open it on; a text browser would take over the terminal."""
+    if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        return False
+    if sys.platform.startswith("linux") and not shutil.which("xdg-open") and not os.environ.get("BROWSER"):
+        return False
+    with contextlib.suppress(webbrowser.Error, OSError):
+        return webbrowser.open(url)
+    return False

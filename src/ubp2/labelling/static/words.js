@@ -1,0 +1,77 @@
+// What the page says about the state of things, as sentences. Pure functions of what the server sent.
+
+import { plural } from "./dom.js";
+
+export const CHOICES = { left: "left", right: "right", equal: "equal", "cant-tell": "can’t tell" };
+
+/** A title and a sentence for a time without a pair. */
+export function waitingFor(why, progress) {
+  const gone = progress?.trainer === "gone";
+  if (why === "rendering") return ["Drawing the next pair", "The clips are rendered from the simulator; this takes some seconds."];
+  if (why === "the budget is spent") return ["All done, thank you", "The budget of questions is spent. You can close this page, or look at the dashboard."];
+  if (why === "everything is answered") {
+    return gone
+      ? ["Everything is answered", "The trainer is not running at the moment. Your answers are stored; new pairs come when it goes on."]
+      : ["Everything is answered", "New pairs come as the agent learns. You can leave this page open: its title changes when there is one."];
+  }
+  if (why === "waiting for the trainer") {
+    return gone
+      ? ["The trainer is not running", "There is nothing to label until it is started again. What was answered is stored."]
+      : ["The agent is practising", "It asks when it has new clips to compare. You can leave this page open: its title changes when there is a pair."];
+  }
+  return why ? ["No pair at the moment", sentence(why)] : ["Loading the next pair", ""];
+}
+
+/** The state of saving, in a few words for the corner. */
+export function saving({ name, count, until }, now = Date.now()) {
+  if (name === "saved") return "Saved";
+  if (name === "saving") return count > 1 ? `Saving ${count}…` : "Saving…";
+  if (name === "locked") return `Not allowed, ${count} kept here`;
+  const seconds = Math.ceil((until - now) / 1000);
+  return `Offline, ${count} kept here${seconds > 0 ? ` · again in ${seconds} s` : " · trying"}`;
+}
+
+export function budget(progress) {
+  const { answered = 0, asked = 0, budget: all } = progress;
+  const total = all || asked;
+  if (!total) return { text: "No questions yet", part: 0 };
+  const left = all && asked < all ? `, ${asked} asked so far` : "";
+  return { text: `${answered} of ${total} answered${left}`, part: Math.min(1, answered / total) };
+}
+
+export function phase(progress) {
+  const name = progress.phase ? capital(String(progress.phase)) : "–";
+  if (!Number.isFinite(progress.decision)) return name;
+  const of = Number.isFinite(progress.steps) ? ` of ${progress.steps.toLocaleString("en")}` : "";
+  return `${name}, decision ${progress.decision.toLocaleString("en")}${of}`;
+}
+
+export function trainer(progress) {
+  const words = { running: "Running", "waiting for answers": "Waiting for your answers", gone: "Not running; answers are kept for it" };
+  return words[progress.trainer] ?? (progress.trainer ? capital(String(progress.trainer)) : "–");
+}
+
+export function policy(progress) {
+  const words = { answers: "The trainer waits", "go-on": "The trainer goes on with what it has", fallback: "A scripted teacher steps in" };
+  return words[progress.waiting] ?? (progress.waiting ? capital(String(progress.waiting)) : "–");
+}
+
+/** What is said after an answer, with the model's view where it may be told. */
+export function afterAnswer(choice, agreement) {
+  const said = `Your last answer: ${CHOICES[choice] ?? choice}.`;
+  if (!agreement) return said;
+  if (agreement.model === "unsure") return `${said} The model was unsure.`;
+  if (choice === "equal" || choice === "cant-tell") return `${said} The model would have said ${agreement.model}.`;
+  return agreement.agrees ? `${said} ✓ The model agrees.` : `${said} ✗ The model would have said ${agreement.model}.`;
+}
+
+export const count = plural;
+
+export function capital(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+export function sentence(text) {
+  const start = capital(String(text).trim());
+  return /[.!?]$/.test(start) ? start : `${start}.`;
+}

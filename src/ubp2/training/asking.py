@@ -1,0 +1,177 @@
+"""Sessions of questions: who asks when, who answers, and what is taken of the answers.
+
+A scripted teacher answers at once. People answer when they do: the run waits for them, goes on with what is there, or
+lets a scripted teacher answer after a while (`teacher.wait`). What they undo or change is taken back from the agent.
+"""
+
+from __future__ import annotations
+
+import time
+
+import jax
+import numpy as np
+
+from ubp2.agents.base import Agent
+from ubp2.configs import given
+from ubp2.preference.store import Answered, LabelStore
+from ubp2.resolving import sessions_due
+from ubp2.training import session
+from ubp2.training.crew import Crew
+from ubp2.training.programs import Programs, Selection, memory
+from ubp2.training.seeds import join
+from ubp2.training.state import Counters, State
+
+__all__ = ["ask", "fit", "planning", "write_fit"]
+
+POLL = 0.25  # seconds between two looks for answers
+BEAT = 2.0  # seconds between two signs of life while waiting
+
+
+def planning(crew: Crew, counters: Counters) -> np.ndarray:
+    """Which members [S] plan once the warm-up is over: those with labels to ask for. The others have their policy."""
+    if crew.config.ceiling:
+        return np.ones(crew.size, bool)
+    return counters.asked < given(crew.config.preferences.budget)
+
+
+def ask(crew: Crew, agent: Agent, programs: Programs, state: State, ended: list[int]) -> None:
+    """Sessions: Algorithm 2 chooses, the store keeps, the teacher answers, the agents take the answers."""
+    config, counters, device, t = crew.config, state.counters, state.device, state.counters.decision
+    if config.ceiling:
+        return
+    due = planning(crew, counters) & (sessions_due(config.preferences, t) > counters.sessions)
+    ready = [i for i in ended if due[i] and not _busy(crew, i)]
+    chosen = {i: programs.select(device.agent, device.memory, np.int32(i), np.int32(t)) for i in ready}
+    # Without a place no episode was long enough so far: the session stays due.
+    selections = {i: own for i, own in jax.device_get(chosen).items() if own.places > 0}
+    answers = crew.each(lambda i: _converse(crew, programs, state, i, selections[i]), selections)
+    if crew.people:
+        late = {i: _arrived(crew, counters, i) for i in ended if i not in answers}
+        answers |= {i: own for i, own in late.items() if own or _corrected(crew, counters, i)}
+    told = np.zeros(crew.size, bool)
+    for i, answered in answers.items():
+        told[i] = _take(crew, programs, state, i, answered, selections.get(i))
+    if told.any() and agent.fit is not None:
+        fit(crew, programs, state, told)
+
+
+def fit(crew: Crew, programs: Programs, state: State, told: np.ndarray) -> None:
+    """Let the members [S] that got labels learn their reward from all they have."""
+    device, t = state.device, state.counters.decision
+    device.agent, learned = programs.fit(device.agent, device.memory, told, np.int32(t))
+    write_fit(crew, told, learned, t)
+
+
+def write_fit(crew: Crew, told: np.ndarray, learned: dict[str, jax.Array], t: int) -> None:
+    """One row for each member [S] that has learned its reward; none where nothing was learned."""
+    values = jax.device_get(learned)
+    for i in np.flatnonzero(told).tolist() if values else []:
+        crew.members[i].metrics.write("fit", t, {name: float(value[i]) for name, value in values.items()})
+
+
+def _busy(crew: Crew, i: int) -> bool:
+    """Whether people have a whole session of questions before them, so that no more should be asked."""
+    return crew.people and crew.members[i].store.waiting() >= crew.config.preferences.per_session
+
+
+def _converse(crew: Crew, programs: Programs, state: State, i: int, selection: Selection) -> list[Answered]:
+    """Ask the questions of one member's session, have them answered, and return the answers that are new."""
+    member, counters = crew.members[i], state.counters
+    t, number = counters.decision, int(counters.sessions[i])
+    config, most = member.run.config, given(crew.config.preferences.budget) - int(counters.asked[i])
+    counters.asked[i] += session.ask(config, selection, member.store, (t, number), most)
+    if crew.people:
+        _tell(crew, programs, state, i, number)
+        _wait(crew, counters, i)
+        return _arrived(crew, counters, i)
+    length = crew.envs.spec.episode_decisions
+    session.answer(config, crew.teacher, member.archive, member.store, (t, number), length)
+    return member.store.answers(after=int(counters.cursor[i]), up_to_decision=t)
+
+
+def _arrived(crew: Crew, counters: Counters, i: int) -> list[Answered]:
+    """Answers of people since the last look; a sign of life for their page."""
+    store, t = crew.members[i].store, counters.decision
+    _beat(crew, store, t, "running")
+    return store.answers(after=int(counters.cursor[i]), up_to_decision=t)
+
+
+def _corrected(crew: Crew, counters: Counters, i: int) -> bool:
+    return crew.members[i].store.corrected(int(counters.cursor[i]))
+
+
+def _take(
+    crew: Crew, programs: Programs, state: State, i: int, answered: list[Answered], selection: Selection | None
+) -> bool:
+    """Let a member learn from new answers; True where it has labels that it had not."""
+    config, counters, device, t = crew.config, state.counters, state.device, state.counters.decision
+    store = crew.members[i].store
+    anew = crew.people and _corrected(crew, counters, i)
+    preferences = device.memory.preferences
+    if anew:  # an answer that the agent has was changed or undone: it forgets all, and takes what stands now
+        answered = store.answers(up_to_decision=t)
+        spec = crew.envs.spec
+        preferences = join([memory(config, spec.obs_dim, spec.action_dim, spec.episode_decisions).preferences])
+    packed = list(session.batches(config, crew.envs.spec, answered))
+    outcome = session.collect(programs, device.agent, preferences, i, packed)
+    device.memory = device.memory._replace(preferences=outcome.preferences)
+    counters.labels[i] = outcome.labels + (0 if anew else counters.labels[i])
+    if crew.people:
+        counters.cursor[i] = store.newest(up_to_decision=t)
+        counters.asked[i] = session.spent(store, t)
+    else:
+        counters.cursor[i] = answered[-1].id if answered else counters.cursor[i]
+        if config.teacher.compat == "none":  # a skipped question costs no label
+            counters.asked[i] -= sum(each.weight == 0 for each in answered)
+    values = {"labels/used": float(counters.labels[i])}
+    if selection is not None:
+        counters.sessions[i] += 1
+        values["labels/score"] = float(np.mean(selection.score))
+    if outcome.accuracy_before is not None and not anew:
+        values["labels/accuracy_before"] = outcome.accuracy_before
+    crew.members[i].metrics.write("labels", t, values)
+    return outcome.labels > 0
+
+
+def _tell(crew: Crew, programs: Programs, state: State, i: int, number: int) -> None:
+    """Leave for the page what the reward model thinks of each question, to be shown after it was answered."""
+    store = crew.members[i].store
+    asked = store.session(number)
+    rows = session.questions(crew.config, crew.envs.spec, [pending.query for pending in asked])
+    left, right = jax.device_get(programs.judge(state.device.agent, np.int32(i), rows))
+    chance = 1 / (1 + np.exp(np.clip(right - left, -50, 50)))
+    store.note({f"judged:{each.id}": float(p) for each, p in zip(asked, chance, strict=False)})
+
+
+def _wait(crew: Crew, counters: Counters, i: int) -> None:
+    """Wait for people as `teacher.wait` says; a signal to stop ends it, and the questions stay open."""
+    member, teacher, t = crew.members[i], crew.config.teacher, counters.decision
+    if teacher.wait == "go-on":
+        return
+    began, beat = time.monotonic(), float("-inf")
+    while (left := member.store.waiting()) and not crew.stopping():
+        now = time.monotonic()
+        if teacher.wait == "fallback" and now - began >= teacher.patience:
+            session.fall_back(member.run.config, member.archive, member.store, t, crew.envs.spec.episode_decisions)
+            crew.progress.note(f"nobody answered {left} questions in {teacher.patience:g} s: {teacher.fallback} did")
+            return
+        if now - beat >= BEAT:
+            beat = now
+            _beat(crew, member.store, t, "waiting for answers")
+            crew.progress.update(t, phase=f"waiting for a person, {left} questions open")
+        time.sleep(POLL)
+
+
+def _beat(crew: Crew, store: LabelStore, t: int, doing: str) -> None:
+    """A sign of life, and where the run stands, for the page."""
+    config = crew.config
+    store.note(
+        {
+            "trainer": doing,
+            "beat": time.time(),
+            "decision": t,
+            "steps": config.steps,
+            "budget": given(config.preferences.budget),
+            "waiting": config.teacher.wait,
+        }
+    )

@@ -1,0 +1,156 @@
+"""People as teachers, played by a thread that answers the store: waiting, going on, falling back, undoing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ubp2
+from ubp2.archive import EpisodeArchive
+from ubp2.config_io import overridden
+from ubp2.configs import Config
+from ubp2.preference.store import LabelStore, Pending
+from ubp2.training import asking
+
+SMALL = {
+    "steps": 400,
+    "training.warmup": 100,
+    "training.warmup_updates": 2,
+    "training.batch_size": 8,
+    "model.width": 16,
+    "model.depth": 1,
+    "planner.samples": 8,
+    "planner.elites": 4,
+    "planner.policy_samples": 2,
+    "planner.iterations": 1,
+    "planner.horizon": 2,
+    "preferences.every": 100,
+    "preferences.per_session": 4,
+    "preferences.budget": 12,
+    "preferences.candidates": 8,
+    "evaluation.every": 0,
+    "evaluation.episodes": 1,
+    "environment.in_process": True,
+}
+
+
+@pytest.fixture(autouse=True)
+def no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These runs have a thread for a person, which needs no page."""
+    monkeypatch.setattr(asking, "POLL", 0.01)
+    monkeypatch.setenv("UBP2_NO_PAGE", "1")
+
+
+def config(**changes: Any) -> Config:
+    return overridden(ubp2.preset("cpu", env="toy/reach"), {**SMALL, "teacher.name": "human", **changes})
+
+
+class Person(threading.Thread):
+    """Answers whatever is open from the true reward, as the oracle would; `also` may do more after each answer."""
+
+    def __init__(
+        self, run: Path, pause: float = 0.0, also: Callable[[LabelStore, Pending], None] | None = None
+    ) -> None:
+        super().__init__(daemon=True)
+        self.run_folder, self.pause, self.also = run, pause, also
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        while not (self.run_folder / "labels.sqlite").exists() and not self.done.wait(0.02):
+            pass
+        with LabelStore(self.run_folder / "labels.sqlite") as store:
+            while not self.done.wait(0.02):
+                for question in store.pending():
+                    store.answer(question.id, self.judge(question), annotator="ann", key=f"k{question.id}")
+                    time.sleep(self.pause)
+                    if self.also:
+                        self.also(store, question)
+
+    def judge(self, question: Pending) -> float:
+        with EpisodeArchive(self.run_folder / "episodes.sqlite") as archive:
+            query, length = question.query, len(question.query.left_obs)
+            left = archive.rewards(query.left_episode, query.left_start, length).sum(dtype=np.float64)
+            right = archive.rewards(query.right_episode, query.right_start, length).sum(dtype=np.float64)
+        return 0.5 if left == right else float(left > right)
+
+
+def trained(own: Config, out: Path, person: Person | None) -> Any:
+    if person:
+        person.start()
+    try:
+        return ubp2.train(own, out=out, progress=False)
+    finally:
+        if person:
+            person.done.set()
+            person.join()
+
+
+def rows(out: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [{name: value for name, value in row.items() if not name.startswith("time/")} for row in lines]
+
+
+def test_a_person_with_the_true_reward_in_mind_is_the_oracle(tmp_path: Path) -> None:
+    """The trainer cannot tell who answers: every number of the run is the same."""
+    person = trained(config(), tmp_path / "person", Person(tmp_path / "person"))
+    oracle = ubp2.train(
+        dataclasses.replace(config(), teacher=ubp2.Config().teacher), out=tmp_path / "oracle", progress=False
+    )
+    assert person.labels == oracle.labels == 12
+    assert rows(tmp_path / "person") == rows(tmp_path / "oracle")
+
+
+def test_going_on_takes_answers_as_they_come(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    result = trained(config(**{"teacher.wait": "go-on", "steps": 600}), out, Person(out, pause=0.05))
+    assert result.finished and 0 < result.labels <= 12
+
+
+def test_nobody_answers_and_the_run_ends_all_the_same(tmp_path: Path) -> None:
+    result = trained(config(**{"teacher.wait": "go-on"}), tmp_path / "run", None)
+    assert result.finished and result.labels == 0
+    with LabelStore(tmp_path / "run" / "labels.sqlite") as store:
+        assert store.waiting() == 4, "one session is open, and no second one is piled on it"
+
+
+def test_after_a_while_the_scripted_teacher_answers(tmp_path: Path) -> None:
+    own = config(**{"teacher.wait": "fallback", "teacher.patience": 0.05})
+    result = trained(own, tmp_path / "run", None)
+    assert result.finished and result.labels == 12
+    with LabelStore(tmp_path / "run" / "labels.sqlite") as store:
+        assert {given.annotator for given in store.given()} == {"oracle"}
+        notes = store.notes()
+    assert notes["trainer"] == "running" and notes["waiting"] == "fallback" and notes["budget"] == 12
+
+
+def test_what_is_undone_is_taken_back_from_the_agent(tmp_path: Path) -> None:
+    out, undone = tmp_path / "run", []
+
+    def regret(store: LabelStore, question: Pending) -> None:
+        if question.session == 1 and not undone:
+            undone.append(store.withdraw("ann", key="undo"))
+
+    result = trained(config(**{"teacher.wait": "go-on", "steps": 600}), out, Person(out, also=regret))
+    assert undone and result.finished
+    with LabelStore(out / "labels.sqlite") as store:
+        assert result.labels == len([given for given in store.given() if given.weight > 0])
+
+
+def test_two_opinions_on_a_question_are_one_label(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+
+    def other(store: LabelStore, question: Pending) -> None:
+        store.answer(question.id, 0.5, annotator="bob", key=f"b{question.id}")
+
+    result = trained(config(), out, Person(out, also=other))
+    assert result.labels == 12
+    with LabelStore(out / "labels.sqlite") as store:
+        assert len(store.given()) == 24
