@@ -41,7 +41,8 @@ class Header:
 
     def as_dict(self) -> dict[str, Any]:
         """As it is written: format and version first."""
-        return dict(reversed(dataclasses.asdict(self).items()))
+        data = dataclasses.asdict(self)
+        return {name: data.pop(name) for name in ("format", "version")} | data
 
     @classmethod
     def from_dict(cls, data: Any, path: Path) -> Header:

@@ -25,7 +25,7 @@ def describe(folder: Path) -> dict[str, Any]:
     with LabelStore(require_store(folder).labels) as store:
         labels, asked_again = list(store.labels()), store.checks()
         questions = {each.query_id: store.question(each.query_id) for each in asked_again}
-        counts, imported = store.count(), len(store.imported())
+        asked = store.count().asked
     # The same pair, answered here and in a file from elsewhere, is one pair.
     numbers = {fingerprint: n for n, fingerprint in enumerate(dict.fromkeys(each.fingerprint for each in labels))}
     given = [_given(each, numbers[each.fingerprint]) for each in labels]
@@ -39,9 +39,9 @@ def describe(folder: Path) -> dict[str, Any]:
     people = {own["name"]: own for own in agreement["annotators"]}
     return {
         "run": str(folder),
-        "asked": counts.asked,
-        "labels": counts.labels + imported,
-        "imported": imported,
+        "asked": asked,
+        "labels": sum(each.weight > 0 for each in labels),
+        "imported": sum(each.weight > 0 and each.run != "" for each in labels),
         "ties": sum(each.weight > 0 and each.label == 0.5 for each in labels),
         "skips": sum(each.weight == 0 for each in labels),
         "sessions": len({each.session for each in labels if each.run == ""}),

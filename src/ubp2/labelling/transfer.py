@@ -98,10 +98,10 @@ class Gathered(NamedTuple):
     labels: list[Label]
 
 
-def check(paths: Sequence[Path | str], config: Config) -> None:
+def check(paths: Sequence[Path | str], config: Config, spec: Mapping[str, Any] | None = None) -> None:
     """Refuse files that do not fit this configuration by their headers, before all of them is read."""
     for path in map(Path, paths):
-        require_same(path, files.read_header(path), config, None)
+        require_same(path, files.read_header(path), config, spec)
 
 
 def gather(paths: Sequence[Path | str], config: Config) -> Gathered:
@@ -148,7 +148,10 @@ def import_files(folder: Path, paths: Sequence[Path]) -> list[Imported]:
     runs = [Run.open(member) for member in population.members(folder)]
     if runs[0].config.ceiling:
         raise UserError(f"{folder} learns from the true reward (ceiling) and from no label; name another run")
-    headers, labels = gather(paths, runs[0].config)
+    if runs[0].labels.is_file():
+        with LabelStore(runs[0].labels) as store:
+            check(paths, runs[0].config, _spec(store))
+    labels = gather(paths, runs[0].config).labels
     results = []
     with ExitStack() as stack:
         for run in runs:
@@ -156,8 +159,6 @@ def import_files(folder: Path, paths: Sequence[Path]) -> list[Imported]:
         saved = checkpoint.load_common([run.checkpoints for run in runs])
         for run in runs:
             with LabelStore(run.labels) as store:
-                for path, header in headers:
-                    require_same(path, header, run.config, _spec(store))
                 new = store.missing(labels)
                 count = len(store.imported() | weighted(new))
                 preferences = dataclasses.replace(run.config.preferences, imported=count)

@@ -28,6 +28,11 @@ _COLUMNS = (
 _READ = f"""
     SELECT {_COLUMNS}, {QUERY_COLUMNS} FROM standing a JOIN queries q ON q.id = a.query
     LEFT JOIN origins o ON o.query = q.id WHERE q.current AND a.id > :after ORDER BY a.id LIMIT {CHUNK}"""
+_SAID_AGAIN = """
+    INSERT INTO answers (query, annotator, revision, label, weight, seconds, answered_at, swapped, withdrawn, reason)
+    SELECT query, annotator, max(revision) + 1, label, weight, seconds, answered_at, swapped, withdrawn, reason
+    FROM answers WHERE query IN (SELECT id FROM queries WHERE current AND decision > ?)
+    GROUP BY query, annotator ORDER BY id"""
 
 
 class Label(NamedTuple):
@@ -113,10 +118,9 @@ def missing(connection: sqlite3.Connection, labels: Iterable[Label]) -> list[Lab
 def insert(connection: sqlite3.Connection, labels: Iterable[tuple[Label, tuple]], course: int) -> None:
     """Add labels, each with its question as columns, inside the caller's transaction.
 
-    course: the decision from which the trainer will go on. It takes these labels there and is then past the ids of
-    what it asked beyond; those questions are no longer current, and bring their answers along when asked again.
+    course: the decision from which the trainer will go on. It takes these labels there and is then past their ids: so
+    what was answered to questions beyond, which it will come to again, is said once more, after them.
     """
-    connection.execute("UPDATE queries SET current = 0 WHERE decision > ?", (int(course),))
     session = connection.execute("SELECT min(coalesce(min(session), 0), 0) - 1 FROM queries").fetchone()[0]
     known = dict(connection.execute("SELECT fingerprint, id FROM queries WHERE session < 0").fetchall())
     for position, (each, columns) in enumerate(labels):
@@ -138,3 +142,4 @@ def insert(connection: sqlite3.Connection, labels: Iterable[tuple[Label, tuple]]
             "VALUES (?, ?, 0, ?, ?, ?, ?, ?, ?)",
             (known[each.fingerprint], each.annotator, *each[2:4], *each[5:9]),
         )
+    connection.execute(_SAID_AGAIN, (int(course),))

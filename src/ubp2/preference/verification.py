@@ -27,7 +27,8 @@ _COUNTS = {
     "standing": "SELECT count(*) FROM standing s JOIN queries q ON q.id = s.query WHERE q.current",
     "labels": "SELECT count(*) FROM standing s JOIN queries q ON q.id = s.query WHERE q.current AND s.weight > 0",
     "imported": "SELECT count(*) FROM standing s JOIN queries q ON q.id = s.query WHERE q.session < 0",
-    "undone": "SELECT count(*) FROM answers WHERE withdrawn",
+    "undone": "SELECT count(*) FROM answers a WHERE withdrawn AND NOT EXISTS (SELECT 1 FROM answers later "
+    "WHERE later.query = a.query AND later.annotator = a.annotator AND later.revision > a.revision)",
     "checks": "SELECT count(*) FROM checks",
 }
 _SINCE = {"standing": 2, "labels": 2, "imported": 2, "undone": 2, "checks": 2}  # version of the tables they need

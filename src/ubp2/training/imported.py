@@ -40,7 +40,7 @@ def take(crew: Crew, programs: Programs, state: State) -> np.ndarray:
     empty = memory(crew.config, spec.obs_dim, spec.action_dim, spec.episode_decisions).preferences
     preferences = join([empty] * crew.size)
     for i, member in enumerate(crew.members):
-        answers = member.store.answers(up_to=int(counters.cursor[i]))
+        answers = member.store.answers(up_to=int(counters.cursor[i]), up_to_decision=counters.decision)
         for rows in session.batches(crew.config, spec, answers):
             preferences = programs.remember(preferences, np.int32(i), rows)
         if told[i]:
