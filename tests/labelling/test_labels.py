@@ -19,7 +19,7 @@ from ubp2.configs import Config, PreferenceConfig
 from ubp2.envs.base import EnvSpec
 from ubp2.errors import UserError
 from ubp2.labelling import files, statistics, transfer
-from ubp2.labelling.header import require_same
+from ubp2.labelling.header import Header, require_same
 from ubp2.preference.imported import Label
 from ubp2.preference.store import LabelStore
 from ubp2.preference.verification import verify
@@ -120,6 +120,27 @@ def test_files_need_nothing_of_ubp2(made: Callable[..., Path], tmp_path: Path) -
     obs = np.frombuffer(base64.b64decode(records[0]["left_obs"]), "<f4").reshape(header["segment_length"], -1)
     assert np.array_equal(obs, query(0).left_obs)
     assert list(records[0]) == list(files.FIELDS) and header["format"] == "ubp2-labels"
+
+
+def test_the_page_has_every_field_and_its_commands_are_understood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "labels.md").read_text(encoding="utf-8")
+    for name in (*files.FIELDS, *(field.name for field in dataclasses.fields(Header))):
+        assert f"`{name}`" in page, name
+    lines = [line.split("#")[0].split()[1:] for line in page.splitlines() if line.startswith("ubp2 ")]
+    parsed = []
+    monkeypatch.setattr(cli, "COMMANDS", {n: c._replace(run=parsed.append) for n, c in cli.COMMANDS.items()})
+    for words in lines:
+        cli._run(words)
+    assert len(parsed) == len(lines) == 6
+    assert [type(each.what).__name__ for each in parsed if hasattr(each, "what")] == [
+        "Export",
+        "Export",
+        "Import",
+        "Verify",
+        "Stats",
+    ]
 
 
 def test_importing_again_changes_nothing(made: Callable[..., Path], tmp_path: Path) -> None:
