@@ -6,7 +6,9 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -148,6 +150,7 @@ def train(
             f"teacher must be a function (key_seed, left_rewards, right_rewards) -> (labels, weights), "
             f"got {teacher!r}; a scripted one is chosen by its name in config.teacher"
         )
+    _require_one_run(config, seeds, teacher)
     waited, found = _waiting(), transfer.gather(labels, config)
     with contextlib.ExitStack() as stack:
         envs = stack.enter_context(environment(env or config.env, config, seeds))
@@ -250,11 +253,47 @@ def _run(
     most = given(config.preferences.budget) + config.preferences.imported
     budget = None if config.ceiling else most * len(runs)
     crew.progress.update(0, budget=budget, labels=0, seeds=len(runs))
+    _serve_page(stack, crew, env)
     results = run_loop(crew, agent)
     return [
         RunResult(run.folder, *result[:3], evaluation=result.evaluation or _last_evaluation(run.folder))
         for run, result in zip(runs, results, strict=True)
     ]
+
+
+def _serve_page(stack: contextlib.ExitStack, crew: Crew, env: MakeEnv | None) -> None:
+    """Where people are the teacher, serve their page from a thread of this process, and say where it is."""
+    teacher, run = crew.config.teacher, crew.members[0].run
+    if not crew.people or crew.config.ceiling or not teacher.serve:
+        return
+    from ubp2.labelling import serve
+    from ubp2.labelling.clips import Clips
+
+    clips = None if env is None else Clips(run.episodes, run.config, run.folder / "clips", env=env)
+    served = serve.start(
+        run.folder,
+        host=teacher.host,
+        port=teacher.port,
+        token=os.environ.get(serve.TOKEN_VARIABLE) or None,
+        instruction=teacher.instruction,
+        clips=clips,
+    )
+    stack.callback(served.stop)
+    print(f"compare clips at: {served.url}", file=sys.stderr, flush=True)  # also where progress is not shown
+    if teacher.browser:
+        serve.open_browser(served.url)
+
+
+def _require_one_run(config: Config, seeds: int, teacher: Teacher | None) -> None:
+    """People answer one run at a time, and in nobody else's name."""
+    if config.teacher.name != "human" or config.ceiling:
+        return
+    if seeds > 1:
+        raise UserError(
+            f"--teacher human is for one run, got --seeds {seeds}; people cannot answer several at once"
+        )
+    if teacher is not None:
+        raise UserError("config.teacher is human and teacher=... was given, too; leave out one of them")
 
 
 def _last_evaluation(folder: Path) -> dict[str, float]:

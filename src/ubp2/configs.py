@@ -208,6 +208,16 @@ class TeacherConfig:
     """human: seconds until the scripted teacher of teacher.fallback answers what is open (fallback)."""
     fallback: Literal["oracle", "noisy", "myopic", "mistake", "skip", "equal"] = "oracle"
     """human: who answers then."""
+    serve: bool = True
+    """human: serve the page from the training process; otherwise `ubp2 label RUN` serves it."""
+    host: str = "127.0.0.1"
+    """human: address of the page; any but this machine's own gets a token."""
+    port: int = 8642
+    """human: port of the page; one that is taken is left for the next free one. 0: any."""
+    browser: bool = True
+    """human: open the page in a browser, where there is one."""
+    instruction: str | None = None
+    """human: what people are asked to look for; None: a sentence made of the name of the task."""
 
 
 @dataclass(frozen=True)

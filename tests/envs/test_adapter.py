@@ -177,6 +177,36 @@ def test_render():
     assert env.render().shape == (16, 16, 3)
 
 
+class Filmed(probes.RewardOfAction):
+    cameras = ("near", "far")
+
+    def render(self, camera=None, size=None):  # type: ignore[override]
+        return np.full((size or 16, size or 16, 3), 200 if camera == "far" else 100, np.uint8)
+
+
+class Attributes(probes.RewardOfAction):
+    cameras = ("near", "far")  # but its render takes none
+    lenses = 2
+
+
+@pytest.mark.parametrize("build", [Filmed, lambda: gymnasium.wrappers.TimeLimit(Filmed(), 9)], ids=["bare", "wrapped"])
+def test_cameras(build):
+    env = adapt(build, OPTIONS)
+    env.reset(0)
+    assert env.cameras == ("near", "far")
+    assert env.render().shape == (16, 16, 3) and env.render(size=32).shape == (32, 32, 3)
+    assert env.render("near", 32).max() == 100 and env.render("far").max() == 200
+    with pytest.raises(UserError, match="unknown camera of custom 'fra'. Did you mean far"):
+        env.render("fra")
+
+
+def test_without_cameras_there_is_one_view():
+    for build in (probes.RewardOfAction, Attributes):
+        env = adapt(build, OPTIONS)
+        env.reset(0)
+        assert env.cameras == () and env.render(None, 300).shape == (16, 16, 3)
+
+
 def test_render_without_an_image():
     class Blind(probes.RewardOfAction):
         def render(self):  # type: ignore[override]

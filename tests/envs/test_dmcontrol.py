@@ -65,3 +65,7 @@ def test_render():
     except UserError as error:
         pytest.skip(str(error))
     assert frame.shape == (256, 256, 3) and frame.dtype == np.uint8 and frame.std() > 10
+    assert env.cameras == ("side", "back")
+    np.testing.assert_array_equal(env.render("side"), frame)
+    back = env.render("back", 320)
+    assert back.shape == (320, 320, 3) and back.std() > 10 and (env.render("back") != frame).any()

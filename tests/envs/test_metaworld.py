@@ -145,6 +145,23 @@ def test_render(task):
     env.close()
 
 
+def test_cameras():
+    env = make("metaworld/door-close", PAPER)
+    env.reset(0)
+    try:
+        frame = env.render()
+    except UserError as error:
+        pytest.skip(str(error))
+    model = env._env._env.model  # type: ignore[attr-defined]
+    assert sorted(env.cameras) == sorted(model.camera(number).name for number in range(model.ncam))
+    views = [env.render(camera, 320) for camera in env.cameras]
+    assert all(view.shape == (320, 320, 3) and view.std() > 10 for view in views)
+    assert all(np.abs(one.astype(int) - other).mean() > 5 for one in views for other in views if one is not other)
+    assert env.render(size=1000).shape == (480, 480, 3)  # as large as the model allows
+    np.testing.assert_array_equal(env.render(), frame)  # other sizes and cameras leave nothing behind
+    env.close()
+
+
 def test_without_opengl_only_rendering_fails():
     code = (
         "import ctypes.util; ctypes.util.find_library = lambda name: None\n"

@@ -27,8 +27,15 @@ def test_mp4_is_h264_yuv420p_with_the_index_in_front(tmp_path):
     assert [file.name for file in path.parent.iterdir()] == ["clip.mp4"]
 
 
-def test_odd_sizes_are_padded_and_frames_survive(tmp_path):
-    path = video.write_video(tmp_path / "odd.mp4", clip(33, 47), fps=10)
+def test_webm_is_vp9(tmp_path):
+    path = video.write_video(tmp_path / "clip.webm", clip(), fps=20)
+    told = subprocess.run([video.find_ffmpeg(), "-i", str(path)], capture_output=True, text=True, check=False).stderr
+    assert re.search(r"Input #0, matroska,webm", told) and re.search(r"Video: vp9.*yuv420p.*48x32.*20 fps", told)
+
+
+@pytest.mark.parametrize("kind", ["mp4", "webm"])
+def test_odd_sizes_are_padded_and_frames_survive(tmp_path, kind):
+    path = video.write_video(tmp_path / f"odd.{kind}", clip(33, 47), fps=10)
     command = [video.find_ffmpeg(), "-loglevel", "error", "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
     raw = subprocess.run(command, capture_output=True, check=True).stdout
     frames = np.frombuffer(raw, np.uint8).reshape(-1, 34, 48, 3)
@@ -65,6 +72,16 @@ def test_no_ffmpeg(monkeypatch, tmp_path):
     monkeypatch.setenv("FFMPEG", "/no/such/ffmpeg")
     with pytest.raises(UserError, match="FFMPEG is set to /no/such/ffmpeg"):
         video.find_ffmpeg()
+
+
+def test_a_full_disk(monkeypatch, tmp_path):
+    ffmpeg = tmp_path / "ffmpeg"
+    ffmpeg.write_text(f'#!/bin/bash\nargs=("$@")\nargs[-1]=/dev/full\nexec {video.find_ffmpeg()} "${{args[@]}}"\n')
+    ffmpeg.chmod(0o755)
+    monkeypatch.setenv("FFMPEG", str(ffmpeg))
+    for kind in ("mp4", "webm"):
+        with pytest.raises(UserError, match="the disk is full; free some space"):
+            video.write_video(tmp_path / f"x.{kind}", clip(), 10)
 
 
 def test_a_failing_ffmpeg_leaves_nothing(monkeypatch, tmp_path):

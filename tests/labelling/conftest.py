@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.labelling.page_fixtures import chromium, clips, person, server  # noqa: F401
 from ubp2.configs import Config
 from ubp2.labelling.desk import Desk, Rules
 from ubp2.labelling.leases import Leases

@@ -5,7 +5,7 @@ FOLDER/mood.json tells it how to behave, read anew at each request:
     pairs: how many questions there are; budget; why: said when there are none left; delay: seconds before an answer is
     stored; lose: store answers and send no reply; full: 503 on every act; failed, broken, slow: numbers of questions
     whose clip failed to render, does not play, or is not drawn for the first two times it is asked for;
-    cameras; agreement; instruction; dashboard.
+    cameras; agreement; speed and note of the clips; instruction; dashboard.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ POLICY = (
 )
 MOOD: dict[str, Any] = {
     "pairs": 40, "budget": 40, "why": "waiting for the trainer", "delay": 0.0, "lose": False, "full": False,
-    "failed": [], "broken": [], "slow": [], "cameras": list(CAMERAS), "agreement": True,
+    "failed": [], "broken": [], "slow": [], "cameras": list(CAMERAS), "agreement": True, "speed": 1.0, "note": None,
     "instruction": "Push the disc into the yellow frame, by the shortest way.", "dashboard": {},
 }  # fmt: skip
 
@@ -102,9 +102,8 @@ class Stub:
         clip = f"broken-{number}" if number in mood["broken"] and part else str((2 * number + part) % 6)
         urls = {c: {kind: f"/clips/{clip}/{c}.{kind}" for kind in ("mp4", "webm")} for c in mood["cameras"]}
         failed = "no space left on the disk" if number in mood["failed"] and part else None
-        return {
-            "ready": drawn and not failed, "failed": failed, "clips": urls if drawn else {}, "frames": FRAMES, "fps": FPS,
-        }  # fmt: skip
+        found = {"ready": drawn and not failed, "failed": failed, "clips": urls if drawn else {}}
+        return {**found, "frames": FRAMES, "fps": FPS, "speed": mood["speed"], "note": mood["note"]}
 
     def progress(self, annotator: str | None = None) -> dict[str, Any]:
         answers = [act for act in self.current if act["act"] == "answer"]

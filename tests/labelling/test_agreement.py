@@ -71,14 +71,14 @@ def test_summary_of_two_people():
     answers += [given(i, "bob", label, swapped=True) for i, label in enumerate([1, 0, 0, 0])]
     answers += [given(9, "ann", 0.5, weight=0.0)]
     data = summary(answers, [given(0, "ann", 1.0), given(1, "ann", 0.0), given(7, "ann", 0.0)])
-    (pair,) = data["kappa"]
-    assert pair == {"a": "ann", "b": "bob", "shared": 4, "same": 0.75, "kappa": pytest.approx(0.5)}
+    (pair,) = data["pairs"]
+    assert pair == {"a": "ann", "b": "bob", "both": 4, "agree": 3, "kappa": pytest.approx(0.5)}
     assert data["shared"] == 4 and data["alpha"] == pytest.approx(1 - 7 * 2 / (64 - 9 - 25))
     ann, bob = data["annotators"]
     assert (ann["answers"], ann["cannot_tell"], ann["shown_left"], ann["seconds"]) == (5, 1, 0.5, 2.0)
-    assert (ann["asked_again"], ann["same_again"]) == (2, 0.5) and bob["same_again"] is None
+    assert (ann["repeated"], ann["consistent"], bob["repeated"]) == (2, 1, 0)
     assert bob["shown_left"] == 0.75  # three times right of the question, which was shown on the left
 
 
 def test_summary_of_nobody():
-    assert summary([], []) == {"alpha": None, "shared": 0, "kappa": [], "annotators": []}
+    assert summary([], []) == {"alpha": None, "shared": 0, "pairs": [], "annotators": []}

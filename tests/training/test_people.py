@@ -39,6 +39,7 @@ SMALL = {
     "evaluation.every": 0,
     "evaluation.episodes": 1,
     "environment.in_process": True,
+    "teacher.serve": False,
 }
 
 
@@ -46,7 +47,6 @@ SMALL = {
 def no_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """These runs have a thread for a person, which needs no page."""
     monkeypatch.setattr(asking, "POLL", 0.01)
-    monkeypatch.setenv("UBP2_NO_PAGE", "1")
 
 
 def config(**changes: Any) -> Config:

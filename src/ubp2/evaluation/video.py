@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -48,9 +49,12 @@ def write_video(path: str | Path, frames: np.ndarray, fps: float) -> Path:
     try:
         done = subprocess.run(command, input=np.ascontiguousarray(frames).data, capture_output=True, check=False)
         if done.returncode != 0:
+            told = done.stderr.decode(errors="replace").strip()
+            if os.strerror(errno.ENOSPC) in told:
+                raise UserError(f"cannot write {path}: the disk is full; free some space")
             raise UserError(
-                f"{program} could not write {path} (exit code {done.returncode}): "
-                f"{done.stderr.decode(errors='replace').strip()[-500:]}; an ffmpeg with {codec[1]} is needed"
+                f"{program} could not write {path} (exit code {done.returncode}): {told[-500:]}; "
+                f"an ffmpeg with {codec[1]} is needed"
             )
         partial.replace(path)
     finally:

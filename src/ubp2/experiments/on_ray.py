@@ -6,6 +6,7 @@ are the same. Run folders must lie on a path that all nodes share. A task that i
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -17,6 +18,8 @@ from ubp2.experiments.cells import Group
 from ubp2.experiments.execution import Outcome, Workers, label
 
 __all__ = ["RayWorkers"]
+
+FORCE_AFTER = 120  # seconds; a worker that is killed takes its run along, which still writes a checkpoint
 
 
 class RayWorkers:
@@ -44,14 +47,15 @@ class RayWorkers:
         self._say(f"Ray: {len(ray.nodes())} nodes, {resources.get('CPU', 0):.0f} cores; {placed} for each group")
         self._tasks = {train.remote(_absolute(group), self._retries, clips): group for group in groups}
         waiting = list(self._tasks)
+        asked = 0
         while waiting:
-            ready, waiting = ray.wait(waiting, timeout=0.5)
-            if self._stopping.is_set():
-                for task in waiting:
-                    ray.cancel(task)
-                self._stopping.clear()
+            ready, waiting = ray.wait(waiting, timeout=1.0)
             for task in ready:
                 yield self._outcome(task)
+            if self._stopping.is_set():  # again and again, because a request to cancel may get lost
+                asked += 1
+                for task in waiting:
+                    ray.cancel(task, force=asked > FORCE_AFTER)
 
     def stop(self) -> None:
         """Cancel every task: those that train write a checkpoint first."""
@@ -75,6 +79,7 @@ class RayWorkers:
 def _train(group: Group, retries: int, clips: bool) -> tuple[str, int, str]:
     """On a node: one group, to its end or until it is cancelled."""
     workers, outcomes, done = Workers(1, retries, lambda _: None), [], threading.Event()
+    asked = threading.Event()
 
     def work() -> None:
         try:
@@ -83,12 +88,15 @@ def _train(group: Group, retries: int, clips: bool) -> tuple[str, int, str]:
             done.set()
 
     threading.Thread(target=work).start()
+    before = signal.signal(signal.SIGINT, lambda *_: asked.set())  # how Ray cancels, as often as it likes
     try:
-        while not done.wait(0.2):  # short, because Ray cancels by an interrupt that wakes nobody up
-            pass
-    except KeyboardInterrupt:
-        workers.stop()
-        done.wait()  # an event, because a thread whose join was interrupted counts as ended
+        stopped = False
+        while not done.wait(0.2):  # short, because that interrupt wakes nobody up
+            if asked.is_set() and not stopped:
+                stopped = True
+                workers.stop()
+    finally:
+        signal.signal(signal.SIGINT, before)
     (outcome,) = outcomes
     return outcome.state, outcome.attempts, outcome.reason
 

@@ -88,7 +88,7 @@ def summary(given: Sequence[_Given], checks: Sequence[_Given]) -> dict[str, Any]
     return {
         "alpha": _number(krippendorff_alpha(units.values())),
         "shared": sum(len(unit) > 1 for unit in units.values()),
-        "kappa": [
+        "pairs": [
             _pair(a, b, judged) for a, b in combinations(sorted(judged), 2) if judged[a].keys() & judged[b].keys()
         ],
         "annotators": [
@@ -101,9 +101,8 @@ def summary(given: Sequence[_Given], checks: Sequence[_Given]) -> dict[str, Any]
 def _pair(a: str, b: str, judged: Mapping[str, Mapping[int, float]]) -> dict[str, Any]:
     both = sorted(judged[a].keys() & judged[b].keys())
     first, second = [judged[a][query] for query in both], [judged[b][query] for query in both]
-    same = sum(x == y for x, y in zip(first, second, strict=True))
-    kappa = _number(cohen_kappa(first, second))
-    return {"a": a, "b": b, "shared": len(both), "same": same / len(both), "kappa": kappa}
+    agree = sum(x == y for x, y in zip(first, second, strict=True))
+    return {"a": a, "b": b, "both": len(both), "agree": agree, "kappa": _number(cohen_kappa(first, second))}
 
 
 def _person(name: str, given: Sequence[_Given], checks: Sequence[_Given]) -> dict[str, Any]:
@@ -121,8 +120,8 @@ def _person(name: str, given: Sequence[_Given], checks: Sequence[_Given]) -> dic
         "equal": sum(answer.weight > 0 and answer.label == 0.5 for answer in given),
         "seconds": statistics.median(seconds) if seconds else None,
         "shown_left": shown_left / len(decided) if decided else None,
-        "asked_again": len(again),
-        "same_again": sum(before[query] == now[query] for query in again) / len(again) if again else None,
+        "repeated": len(again),
+        "consistent": sum(before[query] == now[query] for query in again),
     }
 
 

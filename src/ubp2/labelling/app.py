@@ -33,7 +33,6 @@ __all__ = ["Page", "static_files"]
 
 _LOG = logging.getLogger(__name__)
 STATIC = Path(__file__).parent / "static"
-KEYS = {"left": "ArrowLeft", "right": "ArrowRight", "equal": "ArrowDown", "cant-tell": "ArrowUp", "undo": "u"}
 _CLIP = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _TYPES = {"mp4": "video/mp4", "webm": "video/webm"}
 
@@ -48,7 +47,7 @@ class Page:
 
     def __post_init__(self) -> None:
         self._files = static_files(STATIC)
-        self._dashboard = Dashboard(self.desk)
+        self._dashboard = Dashboard(self.desk.folder, self.desk.store)
 
     def build(self) -> Starlette:
         """All routes."""
@@ -109,7 +108,7 @@ class Page:
 
     async def about(self, request: Request) -> Response:
         """What does not change while the page is open."""
-        return _json({**self.session, "keys": KEYS})
+        return _json({"keys": {}, **self.session})
 
     async def progress(self, request: Request) -> Response:
         """Where labelling and training stand; ?annotator= counts one's own answers."""

@@ -89,7 +89,8 @@ class Clips:
                 why = str(error)
         setup = Setup(cameras, size, seconds)
         # A pickle of the same function has other bytes each time; a run has one environment of its own.
-        self._recipe = json.dumps([_FORMAT, cameras, size, "own" if env else self._order.decode()])
+        what = "own" if env is not None and self._order else self._order.decode()
+        self._recipe = json.dumps([_FORMAT, cameras, size, what])
         self._shelf = Shelf(Path(folder), limit)
         self._keeper = Keeper(self._order, why, setup)
         self._changed = threading.Condition()  # guards all that follows, and the shelf
@@ -174,6 +175,9 @@ class Clips:
         self._keeper.stop()
         if self._thread is not None:
             self._thread.join()
+        with self._changed:
+            self._pending.clear()
+            self._changed.notify_all()
         self._recorded.close()
 
     def __enter__(self) -> Clips:
@@ -219,7 +223,7 @@ class Clips:
             with self._changed:
                 if failed is not None:
                     self._failed[wish.clip] = (failed, time.monotonic())
-                del self._pending[wish.clip]
+                self._pending.pop(wish.clip, None)
                 self._changed.notify_all()
 
     def _make(self, wish: _Wish) -> str | None:

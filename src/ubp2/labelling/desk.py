@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -123,19 +123,6 @@ class Desk:
                 "waiting": notes.get("waiting", "answers"),
                 "trainer": self._trainer(),
             }
-
-    def people(self) -> list[str]:
-        """Annotators at work."""
-        with self._lock:
-            return self._leases.active()
-
-    def shown_after(self, questions: Sequence[int]) -> list[dict[str, Any]]:
-        """Pairs for the dashboard, as they were asked, of questions that nobody has to answer any more."""
-        with self._lock:
-            found = [self._view.question(id) for id in questions if id not in self._view.open]
-        return [
-            self._gallery.pair(question, swapped=False) | {"question": question.id} for question in found if question
-        ]
 
     def _trainer(self) -> str:
         if not locks.held(self.folder):

@@ -74,11 +74,6 @@ class Leases:
         if held and ticket in held.tickets:
             self._held[annotator] = _Held(tuple(t for t in held.tickets if t != ticket), held.until)
 
-    def active(self) -> list[str]:
-        """Annotators who hold something or have held it in the last minutes."""
-        now = self._clock()
-        return sorted(name for name, held in self._held.items() if held.until > now)
-
     def _save(self, now: float) -> None:
         self._held = {name: held for name, held in self._held.items() if held.until > now - _FORGET}
         partial = self._path.with_name(self._path.name + ".tmp")

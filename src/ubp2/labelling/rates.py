@@ -12,10 +12,10 @@ __all__ = ["Rates"]
 class Rates:
     """A bucket a client: `burst` requests at once, refilled with `per_second`. Forgets who has long been silent."""
 
-    MOST = 10_000
-
-    def __init__(self, per_second: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._per_second, self._burst, self._clock = per_second, burst, clock
+    def __init__(
+        self, per_second: float, burst: float, clock: Callable[[], float] = time.monotonic, most: int = 10_000
+    ) -> None:
+        self._per_second, self._burst, self._clock, self._most = per_second, burst, clock, most
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def allow(self, client: str, cost: float = 1.0) -> bool:
@@ -25,6 +25,6 @@ class Rates:
         left = min(self._burst, left + (now - then) * self._per_second)
         allowed = left >= cost
         self._buckets[client] = (left - cost if allowed else left, now)
-        if len(self._buckets) > self.MOST:
+        if len(self._buckets) > self._most:
             self._buckets.popitem(last=False)
         return allowed

@@ -105,7 +105,7 @@ def _attempt(
             shown = {DRAWING: draw(obs, Scale(*job["scale"]), setup.size)}
         return _write(shown, Path(job["folder"]), env.spec.fps if env else _FPS, why)
     except UserError as error:
-        return {"error": str(error)}
+        return {"error": str(error).replace(f"{job['folder']}/", "")}  # folders of the server are nobody's business
     except OSError as error:
         reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error)
         return {"error": f"the clip could not be written: {reason}"}
@@ -134,8 +134,8 @@ def _look(
 def _write(shown: dict[str, np.ndarray], folder: Path, real_fps: float, note: str | None) -> dict[str, Any]:
     """Write every camera in every kind, as <number of the camera>.<kind>."""
     count = len(next(iter(shown.values())))
-    speed = float(np.clip(count / (_SHORTEST * real_fps), _SLOWEST, 1.0))
-    fps = round(real_fps * speed, 3)
+    speed = min(max(count / (_SHORTEST * real_fps), _SLOWEST), 1.0)
+    fps = max(1, round(real_fps * speed))
     for number, frames in enumerate(shown.values()):
         for kind in KINDS:
             write_video(folder / f"{number}.{kind}", frames, fps)

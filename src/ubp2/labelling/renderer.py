@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,6 +29,7 @@ __all__ = ["Keeper", "Lost", "Renderer"]
 _LOG = logging.getLogger(__name__)
 _TRIES = 2  # with the environment, before a clip is drawn
 _LOST_CLIPS = 2  # in a row, before the environment is left alone
+_REST = 600.0  # seconds after which it is tried again: the machine may only have been busy
 
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -118,6 +120,7 @@ class Keeper:
         self._renderer: Renderer | None = None
         self._holds: bytes | None = None  # the order of the process that runs
         self._lost = 0  # clips in a row that had to be drawn because the renderer was lost
+        self._lost_at = 0.0
         self._stopped = False
         self.cameras: tuple[str, ...] = ()
 
@@ -130,7 +133,8 @@ class Keeper:
         """As `Renderer.make`, from a process that may be a new one. `Lost` only after `stop`."""
         job = (episode, start, length, scale, folder)
         why = self._why
-        if self._order and self._lost < _LOST_CLIPS:
+        resting = self._lost >= _LOST_CLIPS and time.monotonic() - self._lost_at < _REST
+        if self._order and not resting:
             for _ in range(_TRIES):
                 try:
                     facts = self._attempt(self._order, job)
@@ -139,7 +143,7 @@ class Keeper:
                 else:
                     self._lost = 0
                     return facts
-            self._lost += 1
+            self._lost, self._lost_at = self._lost + 1, time.monotonic()
             self._why = f"{why}, more than once"
         try:
             facts = self._attempt(b"", job)
@@ -179,7 +183,9 @@ class Keeper:
                 self._renderer, self._holds = Renderer(order, self._setup), order
             except OSError as error:
                 raise Lost(f"the renderer could not be started: {error}") from error
-        self.cameras = self._renderer.greet() or self.cameras
+        cameras = self._renderer.greet()
+        if order == self._order:
+            self.cameras = cameras
 
     def _end(self) -> None:
         with self._lock:

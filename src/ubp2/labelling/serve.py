@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import shutil
 import signal
@@ -12,7 +13,7 @@ import sys
 import threading
 import time
 import webbrowser
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,11 @@ from typing import Any
 from ubp2 import locks
 from ubp2.errors import UserError
 from ubp2.labelling.gallery import ClipSource
-from ubp2.labelling.options import PORT, Label, check, token
+from ubp2.labelling.options import PORT, TOKEN_VARIABLE, Label, check, token
 from ubp2.labelling.security import Guard, check_token, is_loopback, known_names
 from ubp2.runs import Run
 
-__all__ = ["Served", "default_instruction", "label", "start"]
+__all__ = ["TOKEN_VARIABLE", "Served", "default_instruction", "label", "open_browser", "start"]
 
 FURTHER = 20  # ports that are tried after one that is taken
 STOP_SECONDS = 10.0
@@ -90,6 +91,7 @@ def start(
         secret, leases = run_secret(folder / "label.key"), Leases(folder / "leases.json")
         desk = Desk(folder, store, clips, Tickets(secret), leases, rules)
         session = {
+            "run": hashlib.sha256(b"run" + secret).hexdigest()[:12],  # what a browser keeps for us, it keeps apart
             "env": config.env,
             "title": folder.resolve().name,
             "instruction": instruction or default_instruction(config.env),
@@ -183,34 +185,43 @@ def default_instruction(env: str) -> str:
 def label(args: Label) -> tuple[dict[str, Any], str]:
     """Serve until a signal comes: what `ubp2 label` answers, as data and as text."""
     check(args)
-    stop = threading.Event()
-    served = start(
-        args.run,
-        host=args.host,
-        port=args.port,
-        token=token(args),
-        names=args.known_as,
-        overlap=args.overlap,
-        again=args.again,
-        show_agreement=args.agreement,
-        instruction=args.instruction,
-    )
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        for line in _greeting(args, served):
-            print(line, file=sys.stderr, flush=True)
-        if args.browser and is_loopback(args.host):
-            open_browser(served.url)
-        while served.alive and not stop.wait(0.5):
-            pass
-        progress = served.desk.progress()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        served.stop()
+    with _signals() as stop:
+        served = start(
+            args.run,
+            host=args.host,
+            port=args.port,
+            token=token(args),
+            names=args.known_as,
+            overlap=args.overlap,
+            again=args.again,
+            show_agreement=args.agreement,
+            instruction=args.instruction,
+        )
+        try:
+            for line in _greeting(args, served):
+                print(line, file=sys.stderr, flush=True)
+            if args.browser and is_loopback(args.host):
+                open_browser(served.url)
+            while served.alive and not stop.wait(0.5):
+                pass
+            progress = served.desk.progress()
+        finally:
+            served.stop()
     url = served.url.partition("?")[0]
     text = f"{progress['answered']} of {progress['asked']} questions have a label"
     return {"run": args.run, "url": url, "port": served.port, **progress}, text
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and SIGTERM set: either is how labelling ends, and no error."""
+    stop = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _greeting(args: Label, served: Served) -> list[str]:

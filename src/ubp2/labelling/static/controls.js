@@ -1,9 +1,9 @@
 // The controls below the clips, and what the answer buttons look like.
 
-import { $, el, shelf } from "./dom.js";
+import { $, el, say, shelf } from "./dom.js";
 import { Player, SPEEDS } from "./player.js";
 import { shown } from "./keys.js";
-import { capital } from "./words.js";
+import { aboutClips, cameraName } from "./words.js";
 
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
@@ -90,10 +90,12 @@ export class Controls {
     const cameras = Object.keys(pair.left.clips).filter((camera) => camera in pair.right.clips);
     if (cameras.join() !== this.#cameras.join()) {
       this.#cameras = cameras;
-      $("camera").replaceChildren(...cameras.map((camera) => el("option", { value: camera }, capital(camera))));
+      $("camera").replaceChildren(...cameras.map((camera) => el("option", { value: camera }, cameraName(camera))));
     }
     $("camera").value = this.cameraFor(pair);
     $("camera-pick").hidden = cameras.length < 2;
+    say($("about-clips"), aboutClips(pair));
+    $("about-clips").hidden = !$("about-clips").textContent;
     $("scrub").max = String(player.frames - 1);
     this.#show();
   }

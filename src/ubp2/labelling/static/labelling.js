@@ -205,6 +205,8 @@ export class Labelling {
     this.controls.fit();
     if (again) return;
     this.#shownAt = performance.now();
+    const { id } = this.#pair;
+    setTimeout(() => { if (this.#stage === "pair" && this.#pair?.id === id) $("answers").dataset.open = id; }, SETTLE);
     this.#watch.restart();
     if (this.seen && !this.controls.still) this.player.replay();
     this.panel.announcePair();
@@ -239,7 +241,10 @@ export class Labelling {
     this.#stage = name;
     $("stage").dataset.state = name;
     delete $("waiting").dataset.kind;
-    if (name === "waiting") this.player.hide();
+    if (name === "waiting") {
+      this.player.hide();
+      delete $("answers").dataset.open; // which pair takes an answer, for programs that use the page
+    }
     this.controls.enable(name === "pair");
   }
 

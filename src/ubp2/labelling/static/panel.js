@@ -1,7 +1,7 @@
 // What surrounds the clips: the progress of the run, waiting in words, the switch for the model's view.
 
 import { $, say, shelf } from "./dom.js";
-import { budget, phase, policy, trainer } from "./words.js";
+import { budget, phase, policy, shares, trainer } from "./words.js";
 
 const AGREEMENT = "ubp2.agreement";
 
@@ -26,7 +26,7 @@ export class Panel {
     const { text, part } = budget(progress);
     say($("budget-text"), text);
     $("budget").value = part;
-    say($("mine"), Number.isFinite(progress.mine) ? `${progress.mine} by you` : "");
+    say($("mine"), shares(progress));
     say($("phase"), phase(progress));
     say($("trainer"), trainer(progress));
     say($("policy"), policy(progress));

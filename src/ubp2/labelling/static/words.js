@@ -1,7 +1,5 @@
 // What the page says about the state of things, as sentences. Pure functions of what the server sent.
 
-import { plural } from "./dom.js";
-
 export const CHOICES = { left: "left", right: "right", equal: "equal", "cant-tell": "can’t tell" };
 
 /** A title and a sentence for a time without a pair. */
@@ -35,8 +33,12 @@ export function budget(progress) {
   const { answered = 0, asked = 0, budget: all } = progress;
   const total = all || asked;
   if (!total) return { text: "No questions yet", part: 0 };
-  const left = all && asked < all ? `, ${asked} asked so far` : "";
-  return { text: `${answered} of ${total} answered${left}`, part: Math.min(1, answered / total) };
+  return { text: `${answered} of ${total} answered`, part: Math.min(1, answered / total) };
+}
+
+/** Who answered, and how far the trainer has come with asking. */
+export function shares({ asked, budget: all, mine }) {
+  return [all && asked < all ? `${asked} asked` : "", Number.isFinite(mine) ? `${mine} by you` : ""].filter(Boolean).join(", ");
 }
 
 export function phase(progress) {
@@ -56,6 +58,15 @@ export function policy(progress) {
   return words[progress.waiting] ?? (progress.waiting ? capital(String(progress.waiting)) : "–");
 }
 
+/** What one has to know of the clips to judge them: their pace, or why they are drawings. */
+export function aboutClips(pair) {
+  const sides = [pair.left, pair.right];
+  const slow = sides.map((side) => side.speed).find((speed) => Number.isFinite(speed) && Math.abs(speed - 1) > 0.01);
+  const note = sides.map((side) => side.note).find(Boolean);
+  const pace = slow ? `${slow < 1 ? "Slowed down" : "Sped up"}: 1× is ${Number(slow.toPrecision(2))} of the real pace.` : "";
+  return [pace, note ? sentence(note) : ""].filter(Boolean).join(" ");
+}
+
 /** What is said after an answer, with the model's view where it may be told. */
 export function afterAnswer(choice, agreement) {
   const said = `Your last answer: ${CHOICES[choice] ?? choice}.`;
@@ -65,7 +76,10 @@ export function afterAnswer(choice, agreement) {
   return agreement.agrees ? `${said} ✓ The model agrees.` : `${said} ✗ The model would have said ${agreement.model}.`;
 }
 
-export const count = plural;
+/** A camera's name as people write it: "gripperPOV" is "Gripper POV", "corner4" is "Corner 4". */
+export function cameraName(name) {
+  return capital(name.replace(/[_-]+/g, " ").replace(/([a-z])([A-Z0-9])/g, "$1 $2"));
+}
 
 export function capital(text) {
   return text.charAt(0).toUpperCase() + text.slice(1);

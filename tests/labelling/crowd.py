@@ -1,0 +1,320 @@
+"""A crowd of simulated annotators and a label server in a process of its own: for the tests of faults and of load.
+
+Everybody does what the page does: an answer is kept and sent again with the same key until the server says that it is
+stored. What was said to be stored is written down, and compared at the end with what is in the file.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import random
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ubp2 import locks
+from ubp2.archive import EpisodeArchive
+from ubp2.configs import Config, PreferenceConfig
+from ubp2.envs.registry import make
+from ubp2.preference.store import LabelStore
+from ubp2.runs import Run
+from ubp2.types import Episode, Query
+
+LENGTH = 10  # decisions of a segment
+CHOICES = ("left", "right", "equal", "cant-tell")
+
+
+class Stored(NamedTuple):
+    """An answer that the server has acknowledged."""
+
+    annotator: str
+    pair: str
+    key: str
+    choice: str
+
+
+def record(folder: Path, episodes: int = 12) -> None:
+    """A run of toy/reach with episodes at random, and nothing learned."""
+    config = Config(env="toy/reach", preferences=PreferenceConfig(segment_length=LENGTH, budget=1_000_000))
+    env, random_ = make(config.env, config.environment), np.random.default_rng(0)
+    with Run.create(folder, config) as run:
+        archive = EpisodeArchive(run.episodes)
+        for index in range(episodes):
+            obs, actions, rewards, success = [env.reset(index)], [], [], []
+            for _ in range(env.spec.episode_decisions):
+                actions.append(random_.uniform(-1, 1, env.spec.action_dim).astype(np.float32))
+                outcome = env.step(actions[-1])
+                obs.append(outcome.obs)
+                rewards.append(outcome.true_reward)
+                success.append(outcome.success)
+            archive.append(
+                Episode(index, index, np.stack(obs), np.stack(actions), np.array(rewards), np.array(success), False)
+            )
+        archive.close()
+        LabelStore(run.labels).close()
+    env.close()
+
+
+def segments(folder: Path) -> list[tuple[Episode, int]]:
+    """Two of each recorded episode: few, so that their clips can all be made before anything is measured."""
+    archive = EpisodeArchive(folder / "episodes.sqlite")
+    episodes = list(archive.iterate())
+    archive.close()
+    return [(episode, start) for episode in episodes for start in (0, len(episode.action) - LENGTH)]
+
+
+def questions(folder: Path, count: int, seed: int) -> list[Query]:
+    """Pairs of these segments."""
+    rng, known, found = np.random.default_rng(seed), segments(folder), []
+    for _ in range(count):
+        (a, i), (b, j) = (known[rng.integers(len(known))] for _ in range(2))
+        left, right = slice(i, i + LENGTH), slice(j, j + LENGTH)
+        found.append(
+            Query(
+                a.obs[left], a.action[left], b.obs[right], b.action[right], a.index, i, b.index, j, float(rng.random())
+            )
+        )
+    return found
+
+
+def train(folder: Path, per_session: int = 20, waiting: int = 60) -> None:
+    """What a trainer does to the store, for ever: ask, tell, and read what was answered."""
+    lock, session, cursor = locks.take(folder), 0, 0
+    with LabelStore(folder / "labels.sqlite") as store:
+        while store.session(session):
+            session += 1
+        while lock:
+            if store.waiting() < waiting:
+                ids = store.ask(100 * (session + 1), session, questions(folder, per_session, session), "uniform")
+                store.note({f"judged:{id}": 0.8 for id in ids} | {"trainer": "running", "decision": 100 * session})
+                session += 1
+            cursor = max([cursor, *(answer.id for answer in store.answers(after=cursor))])
+            time.sleep(0.25)
+
+
+class Process:
+    """A process that is killed as nobody expects."""
+
+    def __init__(self, command: list[str]) -> None:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (root() / "src", root())))}
+        self._process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """SIGKILL: nothing in it runs any further."""
+        self._process.send_signal(signal.SIGKILL)
+        self._process.communicate()
+
+    def stop(self) -> tuple[int, str, str]:
+        """SIGTERM; its exit code and what it wrote on stdout and stderr."""
+        self._process.terminate()
+        out, text = self._process.communicate(timeout=60)
+        return self._process.returncode, out.decode(), text.decode()
+
+
+def root() -> Path:
+    return Path(__file__).parents[2]
+
+
+def server(folder: Path, port: int, *options: str) -> Process:
+    """`ubp2 label`, at work when this returns."""
+    command = [sys.executable, "-m", "ubp2", "label", str(folder), "--port", str(port), "--no-browser", *options]
+    process, end = Process(command), time.monotonic() + 120
+    while time.monotonic() < end and process.running():
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return process
+        except OSError:
+            time.sleep(0.02)
+    raise AssertionError(f"the server did not start: {process.stop()[2]}")
+
+
+def trainer(folder: Path) -> Process:
+    """`train`, in a process of its own."""
+    code = "import sys, pathlib; from tests.labelling.crowd import train; train(pathlib.Path(sys.argv[1]))"
+    return Process([sys.executable, "-c", code, str(folder)])
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+@dataclass
+class Crowd:
+    """So many annotators at once, each a thread with a connection of its own."""
+
+    port: int
+    size: int
+    think: float = 0.0  # mean seconds between seeing a pair and answering it
+    patient: bool = False  # a server that is away, or comes back, is no error
+    watch: bool = False  # load the clips, too
+    repeat: float = 0.0  # share of the answers that are sent twice, as by a double click
+    undo: float = 0.0  # share of the answers that are taken back
+    stored: list[Stored] = field(default_factory=list)
+    undone: int = 0
+    errors: list[str] = field(default_factory=list)
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    refusals: Counter[int] = field(default_factory=Counter)
+    away: int = 0  # requests that found no server, or lost it
+
+    def __post_init__(self) -> None:
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._threads = [threading.Thread(target=self._person, args=(f"person {i}",)) for i in range(self.size)]
+
+    def start(self) -> Crowd:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Let everybody finish the answer that is being sent."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(120)
+            assert not thread.is_alive()
+
+    def _person(self, name: str) -> None:
+        chance, line = random.Random(name), Line(self, name)
+        try:
+            self._stop.wait(chance.uniform(0, self.think))  # nobody comes at the same moment
+            while not self._stop.is_set():
+                hand = line.call("next", {})
+                pair = hand and hand["pair"]
+                if not pair:
+                    self._stop.wait(0.2)
+                    continue
+                if self.watch:
+                    line.watch(pair)
+                if self.think and self._stop.wait(chance.expovariate(1 / self.think)):
+                    return
+                self._answer(line, name, pair["id"], chance)
+        except Exception as error:
+            with self._lock:
+                self.errors.append(f"{name}: {type(error).__name__}: {error}")
+
+    def _answer(self, line: Line, name: str, pair: str, chance: random.Random) -> None:
+        act = Stored(name, pair, uuid.UUID(int=chance.getrandbits(128)).hex, chance.choice(CHOICES))
+        body = {"pair": pair, "choice": act.choice, "key": act.key, "seconds": 1.0}
+        reply = line.call("answer", body, until_stored=True)
+        if reply is not None:
+            with self._lock:
+                self.stored.append(act)
+        if chance.random() < self.repeat:
+            line.call("answer", body, until_stored=True)
+        if chance.random() < self.undo:
+            line.call("undo", {"key": uuid.UUID(int=chance.getrandbits(128)).hex}, until_stored=True)
+            with self._lock:
+                self.undone += 1
+
+    def note(self, what: str, seconds: float) -> None:
+        with self._lock:
+            self.seconds.setdefault(what, []).append(seconds)
+
+    def lost(self) -> None:
+        with self._lock:
+            self.away += 1
+
+    def stopping(self) -> bool:
+        return self._stop.is_set()
+
+
+class Line:
+    """One annotator's connection, made again when it breaks."""
+
+    def __init__(self, crowd: Crowd, name: str) -> None:
+        self._crowd, self._name = crowd, name
+        self._connection: http.client.HTTPConnection | None = None
+
+    def call(self, what: str, body: dict[str, Any], *, until_stored: bool = False) -> dict[str, Any] | None:
+        """The reply; None where the server is away and need not be waited for. An answer is sent until it is stored."""
+        content = json.dumps({"annotator": self._name, **body}).encode()
+        while True:
+            status, reply = self._request("POST", f"/api/{what}", content, what)
+            if status == 200:
+                return json.loads(reply)
+            if status == 0 or status in (429, 503):
+                if not self._crowd.patient:
+                    raise AssertionError(f"{what}: {status or 'no connection'} {reply[:200]!r}")
+                if not until_stored and self._crowd.stopping():
+                    return None
+                time.sleep(0.05)
+                continue
+            raise AssertionError(f"{what}: {status} {reply[:200]!r}")
+
+    def watch(self, pair: dict[str, Any]) -> None:
+        """Load one clip of each side, where they are made."""
+        for side in ("left", "right"):
+            for files in list(pair[side]["clips"].values())[:1]:
+                status, _ = self._request("GET", files["mp4"], None, "clip")
+                assert status == 200, f"clip: {status}"
+
+    def _request(self, method: str, path: str, content: bytes | None, what: str) -> tuple[int, bytes]:
+        """Status and body; 0: the server is away."""
+        begun = time.perf_counter()
+        try:
+            if self._connection is None:
+                self._connection = http.client.HTTPConnection("127.0.0.1", self._crowd.port, timeout=60)
+            self._connection.request(method, path, content, {"Content-Type": "application/json"} if content else {})
+            response = self._connection.getresponse()
+            reply = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            self._connection = None
+            self._crowd.lost()
+            return 0, str(error).encode()
+        self._crowd.note(what, time.perf_counter() - begun)
+        if response.status != 200:
+            self._crowd.refusals[response.status] += 1
+        return response.status, reply
+
+
+def lost_or_doubled(folder: Path, stored: list[Stored]) -> list[str]:
+    """What is wrong with the file, given what was acknowledged: nothing, if all is well."""
+    with sqlite3.connect(folder / "labels.sqlite") as raw:
+        assert raw.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+        kept = Counter(key for (key,) in raw.execute("SELECT key FROM answers UNION ALL SELECT key FROM checks"))
+        doubled = raw.execute(
+            "SELECT query, annotator, count(*) FROM standing GROUP BY query, annotator HAVING count(*) > 1"
+        ).fetchall()
+        labels = dict(raw.execute("SELECT key, label || ' ' || weight || ' ' || swapped FROM answers")) | dict(
+            raw.execute("SELECT key, label || ' ' || weight || ' ' || swapped FROM checks")
+        )
+    wrong = [f"two standing answers: {row}" for row in doubled]
+    for act in stored:
+        kind, number = act.pair.partition(".")[0][:1], act.pair.partition(".")[0][1:]
+        key = f"{act.annotator}/{'again' if kind == 'a' else 'first'}/{number}/{act.key}"
+        if kept[key] != 1:
+            wrong.append(f"{act} is there {kept[key]} times")
+        elif not _means(labels[key], act.choice):
+            wrong.append(f"{act} was stored as {labels[key]}")
+    return wrong
+
+
+def _means(row: str, choice: str) -> bool:
+    label, weight, swapped = map(float, row.split())
+    if choice == "cant-tell":
+        return weight == 0
+    if choice == "equal":
+        return (label, weight) == (0.5, 1.0)
+    return weight == 1 and label == float((choice == "left") != bool(swapped))
