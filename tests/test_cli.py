@@ -131,7 +131,7 @@ def test_help_shows_the_values_of_the_preset(capfd: pytest.CaptureFixture[str]) 
 MISTAKES = {
     "trian": (
         "unknown command 'trian'. Did you mean train? "
-        "Known: bench, compare, envs, eval, info, lab, plot, report, reproduce, train"
+        "Known: bench, compare, envs, eval, info, lab, label, labels, plot, report, reproduce, train"
     ),
     "train --preset papr": "unknown preset 'papr'. Did you mean paper? Known: best, cpu, demo, paper, pebble",
     "train --config none.yaml": "there is no configuration file none.yaml",
@@ -187,7 +187,7 @@ def test_train_composes_preset_file_and_flags(api: Api, tmp_path: Path) -> None:
     line = f"train --preset paper --config {file} --seed 4 --optimism.no-value --out {tmp_path / 'out'} --quiet"
     assert main(line.split()) == 0
     ((name, config, options),) = api.calls
-    assert (name, options) == ("train", {"seeds": 1, "out": tmp_path / "out", "progress": False})
+    assert (name, options) == ("train", {"seeds": 1, "labels": (), "out": tmp_path / "out", "progress": False})
     assert (config.env, config.preferences.per_session) == ("metaworld/hammer", 50)
     assert (config.steps, config.planner.samples, config.seed) == (600_000, 100, 4)
     assert (config.optimism.value, config.optimism.reward) == (False, True)

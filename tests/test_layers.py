@@ -56,6 +56,7 @@ def test_modules_that_start_fast_import_nothing_heavy_at_the_top() -> None:
         "lab/options",
         "lab/settings",
         "lab/subject",
+        "labelling/labels_options",
         "labelling/options",
     }
     heavy = {"jax", "equinox", "optax", "scipy", "matplotlib", "gymnasium", "metaworld", "mujoco", "dm_control", "rich"}

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
@@ -25,6 +25,7 @@ from ubp2.archive import EpisodeArchive
 from ubp2.configs import Config, given
 from ubp2.envs.base import VectorEnv
 from ubp2.errors import UserError
+from ubp2.labelling import transfer
 from ubp2.preference.store import LabelStore
 from ubp2.preference.teachers import Teacher
 from ubp2.progress import Progress
@@ -105,6 +106,7 @@ def train(
     seeds: Literal[1] = 1,
     env: MakeEnv | None = None,
     teacher: Teacher | None = None,
+    labels: Sequence[Path | str] = (),
     out: Path | str | None = None,
     progress: bool = True,
 ) -> RunResult: ...
@@ -117,6 +119,7 @@ def train(
     seeds: int,
     env: MakeEnv | None = None,
     teacher: Teacher | None = None,
+    labels: Sequence[Path | str] = (),
     out: Path | str | None = None,
     progress: bool = True,
 ) -> RunResult | PopulationResult: ...
@@ -128,6 +131,7 @@ def train(
     seeds: int = 1,
     env: MakeEnv | None = None,
     teacher: Teacher | None = None,
+    labels: Sequence[Path | str] = (),
     out: Path | str | None = None,
     progress: bool = True,
 ) -> RunResult | PopulationResult:
@@ -136,6 +140,7 @@ def train(
     seeds: how many, from `config.seed` on; several get a folder s<seed> each inside `out`. env: a function that returns
     a Gymnasium environment, for environments without an id; `config.env` is then only a name. teacher: a function that
     answers in place of `config.teacher` (`ubp2.preference.teachers.Teacher`); several seeds may call it side by side.
+    labels: files (`ubp2 labels export`) whose labels each run has from its first decision, besides its budget.
     out: the folder; None makes one under runs/.
     """
     if seeds < 1:
@@ -146,13 +151,16 @@ def train(
             f"got {teacher!r}; a scripted one is chosen by its name in config.teacher"
         )
     _require_one_run(config, seeds, teacher)
-    waited = _waiting()
+    waited, found = _waiting(), transfer.gather(labels, config)
     with contextlib.ExitStack() as stack:
         envs = stack.enter_context(environment(env or config.env, config, seeds))
+        config = transfer.begin_with(config, envs.spec._asdict(), found)
         config = resolve(config, envs.spec.episode_decisions)
         folder = Path(out) if out else None
         custom = [name for name, own in (("environment", env), ("teacher", teacher)) if own is not None]
         runs = population.create(stack, folder, config, seeds, _device(), custom=custom)
+        for run in runs:
+            transfer.put(run, found.labels)
         results = _run(stack, runs, env, teacher, envs, progress, waited)
         return results[0] if seeds == 1 else PopulationResult(runs[0].folder.parent, results)
 
@@ -242,7 +250,8 @@ def _run(
         pool=stack.enter_context(ThreadPoolExecutor(min(len(runs), 16))),
     )
     agent = make_agent(config, envs.spec.obs_dim, envs.spec.action_dim)
-    budget = None if config.ceiling else given(config.preferences.budget) * len(runs)
+    most = given(config.preferences.budget) + config.preferences.imported
+    budget = None if config.ceiling else most * len(runs)
     crew.progress.update(0, budget=budget, labels=0, seeds=len(runs))
     _serve_page(stack, crew, env)
     results = run_loop(crew, agent)

@@ -1,4 +1,5 @@
-"""The command line: ubp2 train | eval | plot | report | compare | reproduce | info | envs | bench | lab | label.
+"""The command line: ubp2 train | eval | plot | report | compare | reproduce | info | envs | bench | lab | label
+| labels.
 
 Parsing, help and errors in a configuration are over before anything heavy is imported; `ubp2.commands` imports jax and
 the environments where they are needed.
@@ -33,6 +34,7 @@ from ubp2.errors import UserError, unknown_name
 from ubp2.evaluation import options as evaluation_options
 from ubp2.experiments import options as experiment_options
 from ubp2.lab import options as lab_options
+from ubp2.labelling import labels_options
 from ubp2.labelling import options as labelling_options
 from ubp2.population import members
 from ubp2.presets import DEFAULT_ENV, DEFAULT_PRESET, preset
@@ -60,6 +62,7 @@ COMMANDS: Mapping[str, Command] = {
     "reproduce": Command(experiment_options.Reproduce, commands.reproduce),
     "info": Command(commands.Info, commands.info),
     "envs": Command(commands.Envs, commands.envs),
+    "labels": Command(labels_options.Labels, commands.labels),
     "bench": Command(bench_options.Bench, commands.bench),
     "lab": Command(lab_options.Reward, commands.lab),
     "label": Command(labelling_options.Label, commands.label),
@@ -68,6 +71,7 @@ COMMANDS: Mapping[str, Command] = {
 # Commands that go on with the name of what they do, and who asks for it.
 _WITH_NAME: Mapping[str, Callable[[Sequence[str]], None]] = {
     "bench": bench_options.require_name,
+    "labels": labels_options.require_name,
     "lab": lab_options.require_name,
 }
 
@@ -124,6 +128,10 @@ def _parse_train(arguments: list[str]) -> commands.Train | None:
     for flag in ("--preset", "--config"):
         if _peek(arguments, flag) is not None:
             raise UserError(f"--resume goes on with the configuration of the run; leave out {flag}")
+    if _peek(arguments, "--labels") is not None:
+        raise UserError(
+            f"--resume goes on with the labels in the folder; add more with: ubp2 labels import {resume} FILE"
+        )
     if _peek(arguments, "--seeds") is not None:
         raise UserError("--resume goes on with the seeds in the folder; leave out --seeds")
     saved = Run.open(members(resume)[0]).config

@@ -21,6 +21,7 @@ from ubp2.errors import UserError, unknown_name
 from ubp2.evaluation.options import Compare, Report
 from ubp2.experiments.options import Reproduce
 from ubp2.lab.options import Reward
+from ubp2.labelling.labels_options import Labels
 from ubp2.labelling.options import Label
 from ubp2.presets import DEFAULT_PRESET
 from ubp2.runs import Run, read_metrics
@@ -43,6 +44,7 @@ __all__ = [
     "info",
     "lab",
     "label",
+    "labels",
     "plot",
     "report",
     "reproduce",
@@ -75,6 +77,8 @@ class Train:
     """Seeds that train together in one program, from --seed on; several get a run folder s<seed> each inside --out."""
     resume: Path | None = None
     """Run folder, or folder of several seeds, to go on with; it keeps its configuration; only --steps may grow."""
+    labels: Annotated[tuple[Path, ...], tyro.conf.UseAppendAction] = ()
+    """File of labels (ubp2 labels export) to begin with; they cost no budget; can be repeated."""
     out: Path | None = None
     """Folder of the new run; None: runs/ and a name made of the environment, the seed and the time."""
     quiet: Switch = False
@@ -137,6 +141,10 @@ def train(args: Train) -> Outcome:
         raise UserError("--resume goes on in the folder of the run; leave out --out")
     if args.seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {args.seeds}")
+    if args.labels:
+        from ubp2.labelling import transfer
+
+        transfer.check(args.labels, args.config)  # mistakes are told before jax is imported
     prepare_jax()
     from ubp2 import api
 
@@ -144,7 +152,7 @@ def train(args: Train) -> Outcome:
     if args.resume:
         result = api.resume(args.resume, config=args.config, progress=progress)
     else:
-        result = api.train(args.config, seeds=args.seeds, out=args.out, progress=progress)
+        result = api.train(args.config, seeds=args.seeds, labels=args.labels, out=args.out, progress=progress)
     if not result.finished:
         text = f"stopped at decision {result.decisions}; go on with: ubp2 train --resume {result.folder}"
         return Outcome(_result_data(result), text, EXIT_CHECKPOINTED)
@@ -240,6 +248,13 @@ def envs(args: Envs) -> Outcome:
         raise unknown_name("suite", args.suite, suites)
     ids = [name for suite, names in suites.items() if args.suite in (None, suite) for name in names]
     return Outcome({"envs": ids}, "\n".join(ids))
+
+
+def labels(args: Labels) -> Outcome:
+    """Export, import, verify or summarise labels; 1: the label store is damaged."""
+    from ubp2.labelling import labels as labelling
+
+    return Outcome(*labelling.answer(args))
 
 
 def bench(args: options.Bench) -> Outcome:

@@ -155,7 +155,9 @@ class PreferenceConfig:
     first: int | None = None
     """Decisions before the first session; None: as between sessions, for pebble and its like at least two warm-ups."""
     budget: int | None = None
-    """Labels in all, N_pref, skipped pairs not counted; None: what fits into the first two thirds of the run."""
+    """Labels asked, N_pref, skipped pairs not counted; None: what fits into the first two thirds of the run."""
+    imported: int = 0
+    """Labels of other runs that are there from the first decision; --labels FILE counts them."""
     candidates: int = 2000
     """Pairs that the strategy chooses from in a session (at least per_session)."""
     candidates_from: Literal["replay", "recent", "local"] = "replay"

@@ -112,6 +112,7 @@ def _check_numbers(config: Config) -> None:
         "optimism.lambda_reward": optimism.lambda_reward,
         "optimism.lambda_dynamics": optimism.lambda_dynamics,
         "optimism.lambda_value": optimism.lambda_value,
+        "preferences.imported": config.preferences.imported,
         "preferences.center": config.preferences.center,
         "preferences.anchor": config.preferences.anchor,
         "sac.reset_updates": config.sac.reset_updates,
@@ -235,6 +236,8 @@ def _check(config: Config, episode_decisions: int) -> None:
             f"got {prefs.crop}"
         )
     _check_candidates(config, episode_decisions)
+    if prefs.imported:  # then there is something to learn from without a question
+        return
     fit = labels_that_fit(prefs, config.steps, episode_decisions)
     if fit == 0:
         raise UserError(

@@ -224,7 +224,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path):
     LabelStore(path).close()
     with sqlite3.connect(path) as raw:
         raw.execute("PRAGMA user_version=9")
-    with pytest.raises(UserError, match="schema version 9 and this ubp2 reads up to 2"):
+    with pytest.raises(UserError, match="schema version 9 and this ubp2 reads up to 3"):
         LabelStore(path)
 
 

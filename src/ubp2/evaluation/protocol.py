@@ -26,6 +26,7 @@ SETTINGS = (
     "environment.episode_decisions",
     "custom_environment",
     "preferences.budget",
+    "preferences.imported",
     *_TEACHER,
     "custom_teacher",
     "evaluation.seed",

@@ -74,6 +74,17 @@ MIGRATIONS = (
         # What the trainer tells whoever shows the page; the newest value of a name counts.
         "CREATE TABLE notes (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT",
     ),
+    (
+        # Labels of other runs: their questions have sessions below 0, and here is where they were asked.
+        """CREATE TABLE origins (
+            query INTEGER PRIMARY KEY REFERENCES queries (id),
+            run TEXT NOT NULL,
+            decision INTEGER NOT NULL,
+            session INTEGER NOT NULL,
+            position INTEGER NOT NULL
+        ) STRICT""",
+        "CREATE TRIGGER origins_stay BEFORE DELETE ON origins BEGIN SELECT RAISE(ABORT, 'origins are kept'); END",
+    ),
 )
 
 QUERY_COLUMNS = (

@@ -2,7 +2,8 @@
 
 The trainer asks, and a scripted teacher, a person in a browser or a program answers, from the same process or another.
 Nothing is ever deleted: a question that a resumed run replaced is no longer current, and a changed answer is a new row
-that hides the earlier one.
+that hides the earlier one. Questions of sessions below 0 came with labels of other runs (`preference.imported`): the
+trainer learns from them, and nobody is asked about them.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import json
 import math
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ubp2.database import Database
 from ubp2.errors import UserError
+from ubp2.preference import imported
+from ubp2.preference.imported import Label
 from ubp2.preference.records import Answered, Counts, Given, Pending, decode, encode
 from ubp2.preference.schema import (
     ANSWER_AGAIN,
@@ -110,7 +113,7 @@ class LabelStore:
                 return known[0]
             row = connection.execute(
                 "SELECT s.query, s.revision, s.label, s.weight, s.swapped FROM standing s JOIN queries q "
-                "ON q.id = s.query WHERE q.current AND s.annotator = ? ORDER BY s.id DESC LIMIT 1",
+                "ON q.id = s.query WHERE q.current AND q.session >= 0 AND s.annotator = ? ORDER BY s.id DESC LIMIT 1",
                 (annotator,),
             ).fetchone()
             if row is None:
@@ -151,7 +154,7 @@ class LabelStore:
     def pending(self, annotator: str | None = None, overlap: int = 1) -> list[Pending]:
         """Return the current questions with fewer than `overlap` answers, and none by `annotator`, in order."""
         condition = (
-            "(SELECT count(*) FROM standing s WHERE s.query = q.id) < ? AND NOT EXISTS "
+            "q.session >= 0 AND (SELECT count(*) FROM standing s WHERE s.query = q.id) < ? AND NOT EXISTS "
             "(SELECT 1 FROM standing s WHERE s.query = q.id AND s.annotator IS ?)"
         )
         return self._questions(condition, (int(overlap), annotator))
@@ -160,7 +163,7 @@ class LabelStore:
         """Count the current questions that nobody has answered."""
         with self._database.read() as connection:
             return connection.execute(
-                "SELECT count(*) FROM queries q WHERE q.current AND NOT EXISTS "
+                "SELECT count(*) FROM queries q WHERE q.current AND q.session >= 0 AND NOT EXISTS "
                 "(SELECT 1 FROM standing s WHERE s.query = q.id)"
             ).fetchone()[0]
 
@@ -203,12 +206,13 @@ class LabelStore:
     def count(self, up_to_decision: int | None = None) -> Counts:
         """Count the current answers with a weight above 0, and the current questions, asked up to that decision.
 
-        Without the bound, a resumed run would count sessions that it has not come to again.
+        Labels of other runs are not among them; see `imported`. Without the bound, a resumed run would count sessions
+        that it has not come to again.
         """
         with self._database.read() as connection:
             labels, asked = connection.execute(
-                f"SELECT (SELECT count(*) {CURRENT_ANSWERS} AND a.weight > 0), "
-                "(SELECT count(*) FROM queries WHERE current AND decision <= :up_to_decision)",
+                f"SELECT (SELECT count(*) {CURRENT_ANSWERS} AND a.weight > 0 AND q.session >= 0), "
+                "(SELECT count(*) FROM queries WHERE current AND session >= 0 AND decision <= :up_to_decision)",
                 _bounds(0, up_to_decision, None),
             ).fetchone()
         return Counts(labels, asked)
@@ -236,7 +240,7 @@ class LabelStore:
         return row is not None
 
     def given(self, annotator: str | None = None) -> list[Given]:
-        """Return what annotators (or one of them) say to current questions now, in the order they said it."""
+        """Return what annotators (or one of them) say to this run's current questions now, in the order given."""
         return self._given("standing", "s.reason", annotator)
 
     def checks(self, annotator: str | None = None) -> list[Given]:
@@ -248,10 +252,47 @@ class LabelStore:
             rows = connection.execute(
                 f"SELECT s.id, s.query, q.session, s.annotator, s.label, s.weight, s.seconds, s.swapped, "
                 f"s.answered_at, {reason} FROM {table} s JOIN queries q ON q.id = s.query "
-                f"WHERE q.current AND (:who IS NULL OR s.annotator = :who) ORDER BY s.id",
+                f"WHERE q.current AND q.session >= 0 AND (:who IS NULL OR s.annotator = :who) ORDER BY s.id",
                 {"who": annotator},
             ).fetchall()
         return [Given._make((*row[:7], bool(row[7]), *row[8:])) for row in rows]
+
+    def labels(self, run: str = "", damaged: Callable[[int], object] | None = None) -> Iterator[Label]:
+        """Yield every current answer with its question, skips and imported ones too; `run` is what to call this run.
+
+        damaged: told the answers whose question does not match its checksum, which are passed over; None: refuse them.
+        """
+
+        def fetch(statement: str, values: dict[str, Any]) -> list[tuple]:
+            with self._database.read() as connection:
+                return connection.execute(statement, values).fetchall()
+
+        return imported.read(fetch, decode if damaged else self._decode, run, damaged)
+
+    def missing(self, labels: Iterable[Label]) -> list[Label]:
+        """Those of these labels that `take_in` would add."""
+        with self._database.read() as connection:
+            return imported.missing(connection, labels)
+
+    def take_in(self, labels: Iterable[Label], course: int = 0) -> list[Label]:
+        """Add labels of other runs, all or none, and return those that were not there yet.
+
+        course: the decision from which the trainer goes on, 0 for a run that has no checkpoint.
+        """
+        with self._database.write() as connection:
+            new = imported.missing(connection, labels)
+            if new:
+                imported.insert(connection, ((each, encode(each.query)) for each in new), course)
+        return new
+
+    def imported(self) -> set[bytes]:
+        """The imported questions, by fingerprint, that somebody could answer: so many labels of other runs are here."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                "SELECT q.fingerprint FROM standing s JOIN queries q ON q.id = s.query "
+                "WHERE q.session < 0 AND s.weight > 0"
+            ).fetchall()
+        return {fingerprint for (fingerprint,) in rows}
 
     def note(self, values: Mapping[str, Any]) -> None:
         """Tell whoever shows the page: names with values that JSON can hold; the newest value of a name counts."""

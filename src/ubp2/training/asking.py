@@ -21,7 +21,7 @@ from ubp2.training.programs import Programs, Selection, memory
 from ubp2.training.seeds import join
 from ubp2.training.state import Counters, State
 
-__all__ = ["ask", "planning"]
+__all__ = ["ask", "fit", "planning", "write_fit"]
 
 POLL = 0.25  # seconds between two looks for answers
 BEAT = 2.0  # seconds between two signs of life while waiting
@@ -52,10 +52,21 @@ def ask(crew: Crew, agent: Agent, programs: Programs, state: State, ended: list[
     for i, answered in answers.items():
         told[i] = _take(crew, programs, state, i, answered, selections.get(i))
     if told.any() and agent.fit is not None:
-        device.agent, found = programs.fit(device.agent, device.memory, told, np.int32(t))
-        found = jax.device_get(found)
-        for i in np.flatnonzero(told).tolist():
-            crew.members[i].metrics.write("fit", t, {name: float(value[i]) for name, value in found.items()})
+        fit(crew, programs, state, told)
+
+
+def fit(crew: Crew, programs: Programs, state: State, told: np.ndarray) -> None:
+    """Let the members [S] that got labels learn their reward from all they have."""
+    device, t = state.device, state.counters.decision
+    device.agent, learned = programs.fit(device.agent, device.memory, told, np.int32(t))
+    write_fit(crew, told, learned, t)
+
+
+def write_fit(crew: Crew, told: np.ndarray, learned: dict[str, jax.Array], t: int) -> None:
+    """One row for each member [S] that has learned its reward; none where nothing was learned."""
+    values = jax.device_get(learned)
+    for i in np.flatnonzero(told).tolist() if values else []:
+        crew.members[i].metrics.write("fit", t, {name: float(value[i]) for name, value in values.items()})
 
 
 def _busy(crew: Crew, i: int) -> bool:

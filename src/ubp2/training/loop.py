@@ -18,7 +18,7 @@ from ubp2.configs import given
 from ubp2.envs.base import EnvSpec
 from ubp2.errors import UserError
 from ubp2.system import resident_megabytes
-from ubp2.training import asking, checkpoint
+from ubp2.training import asking, checkpoint, imported
 from ubp2.training.crew import Crew
 from ubp2.training.evaluate import evaluate
 from ubp2.training.ongoing import Ongoing
@@ -64,13 +64,13 @@ def train(crew: Crew, agent: Agent) -> list[Result]:
 
 def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
     config, envs = crew.config, crew.envs
-    state = _begin(crew, programs)
+    state = _begin(crew, agent, programs)
     counters, ongoing = state.counters, state.ongoing
     evaluations: list[dict[str, float]] = [{} for _ in crew.members]
     watch, started, first = Stopwatch(crew.progress, crew.waited), time.monotonic(), counters.decision
     while counters.decision < config.steps and not crew.stopping() and _ready(crew, programs, counters):
         t = counters.decision
-        if t == given(config.training.warmup) and not _catch_up(crew, programs, state.device, t):
+        if t == given(config.training.warmup) and not _catch_up(crew, agent, programs, state):
             break
         told = _act(crew, programs, state)
         # The device has its next work before it is asked for the action, and learns while the environments step.
@@ -98,7 +98,7 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
     if not finished:
         _require_finite(crew, state.device, counters.decision)
         save(crew, programs, state)
-    elif not config.ceiling and not counters.sessions.all():
+    elif not config.ceiling and given(config.preferences.budget) and not counters.sessions.all():
         crew.progress.note(
             f"nothing was asked: no episode had {config.preferences.segment_length} decisions; "
             f"lower --preferences.segment-length"
@@ -111,8 +111,10 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
     ]
 
 
-def _begin(crew: Crew, programs: Programs) -> State:
+def _begin(crew: Crew, agent: Agent, programs: Programs) -> State:
     """Fresh state, or that of the newest checkpoint that all members have."""
+    spec = crew.envs.spec._asdict()  # labels that are exported say what they are about
+    crew.each(lambda i: crew.members[i].store.note({"environment": spec}), range(crew.size))
     folders = [member.run.checkpoints for member in crew.members]
     saved = checkpoint.load_common(folders)
     start = saved[0].decision if saved else 0
@@ -125,6 +127,7 @@ def _begin(crew: Crew, programs: Programs) -> State:
             member.archive.truncate(0)
             member.metrics.truncate(0)
         state = State(Counters.start(crew.size), Device(), Ongoing.empty(crew.size, crew.envs.spec))
+        imported.take(crew, programs, state)
         first = {i: episode_seed(member.seed, 0) for i, member in enumerate(crew.members)}
         crew.envs.send_resets(first)
         for i, obs in crew.envs.receive_resets().items():
@@ -135,6 +138,9 @@ def _begin(crew: Crew, programs: Programs) -> State:
         member.metrics.truncate(own.meta["metrics_position"])
     state = restore(crew, programs, saved)
     replay_current(crew.envs, state.ongoing)
+    told = imported.take(crew, programs, state) & imported.fitted(crew, state.counters)
+    if told.any() and agent.fit is not None:
+        asking.fit(crew, programs, state, told)
     decision, labels = state.counters.decision, int(state.counters.labels.sum())
     crew.progress.resume(decision)
     crew.progress.note(f"resumed at decision {decision} with {labels} labels")
@@ -199,10 +205,18 @@ def _actions(crew: Crew, agent: Agent, state: State, told: Array | None) -> np.n
     return numbers[:, : -TERMS - 1]
 
 
-def _catch_up(crew: Crew, programs: Programs, device: Device, t: int) -> bool:
-    """The gradient steps right after the warm-up. False where a signal came: the agent is as it was before them."""
+def _catch_up(crew: Crew, agent: Agent, programs: Programs, state: State) -> bool:
+    """The gradient steps right after the warm-up. False where a signal came: the agent is as it was before them.
+
+    An agent that learns its reward at sessions learns here from labels that were there before the first session.
+    """
+    device, t = state.device, state.counters.decision
     device.wake(programs)
     before = jax.device_get(device.agent)
+    told = (state.counters.labels > 0) & ~imported.fitted(crew, state.counters)
+    learned = {}
+    if told.any() and agent.fit is not None:
+        device.agent, learned = programs.fit(device.agent, device.memory, told, np.int32(t))
     for repetition in range(given(crew.config.training.warmup_updates)):
         device.agent, device.metrics = programs.update(device.agent, device.memory, np.int32(t), np.int32(repetition))
         if crew.stopping():
@@ -210,6 +224,7 @@ def _catch_up(crew: Crew, programs: Programs, device: Device, t: int) -> bool:
             return False
         if repetition % WAIT_EVERY == 0:
             jax.block_until_ready(device.metrics)
+    asking.write_fit(crew, told, learned, t)
     return True
 
 

@@ -80,13 +80,12 @@ class Programs(NamedTuple):
 def memory(config: Config, obs_dim: int, action_dim: int, episode_decisions: int) -> Memory:
     """Empty buffers of the sizes that a run needs."""
     decisions = given(config.training.replay_capacity)
+    labels = given(config.preferences.budget) + config.preferences.imported
     capacity = decisions + decisions // episode_decisions + episode_decisions + 2  # last frames take slots too
     preferences = config.preferences
     return Memory(
         replay_.init(capacity, obs_dim, action_dim),
-        buffer.init(
-            1 if config.ceiling else max(given(preferences.budget), 1), preferences.segment_length, obs_dim, action_dim
-        ),
+        buffer.init(1 if config.ceiling else max(labels, 1), preferences.segment_length, obs_dim, action_dim),
         ceiling.init(capacity) if config.ceiling else None,
     )
 

@@ -145,7 +145,7 @@ def restore(crew: Crew, programs: Programs, saved: Sequence[checkpoint.Checkpoin
     held = join([_remembered(crew, seed, ongoing) for seed in range(crew.size)])
     preferences = held.preferences
     for seed, member in enumerate(crew.members):
-        answers = member.store.answers(up_to=int(counters.cursor[seed]))
+        answers = member.store.answers(up_to=int(counters.cursor[seed]), up_to_decision=counters.decision)
         for rows in session.batches(crew.config, crew.envs.spec, answers):
             preferences = programs.remember(preferences, np.int32(seed), rows)
     return State(counters, Device(agent, held._replace(preferences=preferences), carry, metrics), ongoing)

@@ -1,0 +1,87 @@
+"""What `ubp2 labels ...` takes. Imports nothing heavy: `ubp2 labels --help` is as instant as all help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from ubp2.errors import UserError, unknown_name
+
+__all__ = ["Export", "Import", "Labels", "Stats", "Verify", "require_name"]
+
+Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+Json = Annotated[Switch, tyro.conf.arg(help="Print one JSON object on stdout, and everything else on stderr.")]
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write the answers of a run, with both segments of each, into a file that stands alone."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Run folder, or folder of several seeds: the labels of all."""
+    file: Annotated[Path, tyro.conf.Positional]
+    """File to write: .jsonl, .jsonl.gz, or .parquet (needs pyarrow)."""
+    anonymous: Switch = False
+    """Replace the names of annotators and runs by drawn ones."""
+    overwrite: Switch = False
+    """Replace the file if it is there."""
+    intact: Switch = False
+    """Leave out labels whose segments are damaged on the disk, instead of refusing."""
+    json: Json = False
+
+
+@dataclass(frozen=True)
+class Import:
+    """Add the labels of files to a run that stands still; it learns from them when it is resumed."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Run folder, or folder of several seeds: each gets the labels."""
+    files: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Files that ubp2 labels export wrote."""
+    json: Json = False
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Look at every page, question and answer of the label store of a run; 1: something is damaged."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Run folder, or folder of several seeds."""
+    json: Json = False
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Tell who answered how much and how fast, and how far people agree with each other and with themselves."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Run folder, or folder of several seeds: each of them."""
+    json: Json = False
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Export, import, verify or summarise the labels of a run."""
+
+    what: Annotated[
+        Annotated[Export, tyro.conf.subcommand("export")]
+        | Annotated[Import, tyro.conf.subcommand("import")]
+        | Annotated[Verify, tyro.conf.subcommand("verify")]
+        | Annotated[Stats, tyro.conf.subcommand("stats")],
+        tyro.conf.arg(name=""),
+    ]
+
+
+def require_name(arguments: Sequence[str]) -> None:
+    """Say what can be done with labels to whoever named nothing or something else."""
+    names = ("export", "import", "verify", "stats")
+    first = arguments[0] if arguments else "--json"
+    if first in names or first in ("-h", "--help"):
+        return
+    if first.startswith("-"):
+        raise UserError(f"ubp2 labels needs what to do, before any option: {', '.join(names)}")
+    raise unknown_name("work on labels", first, names)

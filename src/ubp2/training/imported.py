@@ -1,0 +1,67 @@
+"""Labels of other runs, which a run has from the start or got while it stood still; they cost no budget."""
+
+from __future__ import annotations
+
+import shlex
+
+import numpy as np
+
+from ubp2.configs import given
+from ubp2.errors import UserError
+from ubp2.training import session
+from ubp2.training.crew import Crew, Member
+from ubp2.training.programs import Programs, memory
+from ubp2.training.seeds import join
+from ubp2.training.state import Counters, State
+
+__all__ = ["fitted", "take"]
+
+
+def take(crew: Crew, programs: Programs, state: State) -> np.ndarray:
+    """Let the members learn from imported labels that they have not yet, from the next decision on; who [S] got some.
+
+    Imported questions are those of decision 0, where no session is. The memory of labels is made anew: one may be the
+    answer of a second person to a question that is in it, and the two are one label. Other answers that came since the
+    cursor are taken along, which passes them.
+    """
+    wanted, counters, device = crew.config.preferences.imported, state.counters, state.device
+    told = np.zeros(crew.size, bool)
+    if not wanted or crew.config.ceiling:
+        return told
+    for i, member in enumerate(crew.members):
+        _require(member, wanted)
+        new = member.store.answers(after=int(counters.cursor[i]), up_to_decision=counters.decision)
+        told[i] = any(each.decision == 0 for each in new)
+        counters.cursor[i] = new[-1].id if told[i] else counters.cursor[i]
+    if not told.any():
+        return told
+    device.wake(programs)
+    spec = crew.envs.spec
+    empty = memory(crew.config, spec.obs_dim, spec.action_dim, spec.episode_decisions).preferences
+    preferences = join([empty] * crew.size)
+    for i, member in enumerate(crew.members):
+        answers = member.store.answers(up_to=int(counters.cursor[i]), up_to_decision=counters.decision)
+        for rows in session.batches(crew.config, spec, answers):
+            preferences = programs.remember(preferences, np.int32(i), rows)
+        if told[i]:
+            counters.labels[i] = len(session.merged(answers))
+            member.metrics.write("labels", counters.decision, {"labels/used": float(counters.labels[i])})
+    device.memory = device.memory._replace(preferences=preferences)
+    crew.progress.note(f"learns from {wanted} labels of other runs{' each' if crew.size > 1 else ''}")
+    return told
+
+
+def fitted(crew: Crew, counters: Counters) -> np.ndarray:
+    """Which members [S] are past their first fit: it is at their first session, or after the warm-up before it."""
+    return (counters.sessions > 0) | (counters.decision > given(crew.config.training.warmup))
+
+
+def _require(member: Member, wanted: int) -> None:
+    """Refuse to go on without labels that the configuration counts on."""
+    there = len(member.store.imported())
+    if there < wanted:
+        raise UserError(
+            f"{member.run.folder} has {there} labels of other runs, and its configuration counts on {wanted} "
+            f"(preferences.imported): their copy was interrupted; put them there with: "
+            f"ubp2 labels import {shlex.quote(str(member.run.folder))} FILE"
+        )
