@@ -63,3 +63,15 @@ def test_too_long_segments_are_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no two segments of 500 decisions"):
         prepare([tmp_path / "one"], tmp_path / "out", pairs=3, length=500)
     assert not (tmp_path / "out").exists(), "half a dataset is none"
+
+
+def test_a_dataset_is_labelled_through_the_page_of_a_real_server(tmp_path: Path) -> None:
+    crowd.record(tmp_path / "one", episodes=2)
+    port = crowd.free_port()
+    flags = ("--dataset", str(tmp_path / "one"), "--pairs", "6", "--length", "5")
+    process = crowd.server(tmp_path / "out", port, *flags)
+    try:
+        with LabelStore(tmp_path / "out" / "labels.sqlite") as store:
+            assert store.waiting() == 6
+    finally:
+        process.kill()

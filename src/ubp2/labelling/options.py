@@ -23,7 +23,13 @@ class Label:
     """Serve the page on which people compare clips of a run, while another process trains it or none does."""
 
     run: Annotated[Path, tyro.conf.Positional]
-    """Run folder."""
+    """Run folder; with --dataset a new folder for the questions, or the one that an earlier such command made."""
+    dataset: tuple[Path, ...] = ()
+    """Ask about recorded episodes, without training: run folders, or .npz files with obs [T+1, D] and action [T, A]."""
+    pairs: int = 200
+    """Questions about the dataset."""
+    length: int = 25
+    """Decisions of each clip of the dataset."""
     host: str = "127.0.0.1"
     """Address to listen on; any but this machine's own needs a token: 0.0.0.0 lets other machines in."""
     port: int = PORT

@@ -116,7 +116,7 @@ def start(
 def _clips(run: Run) -> ClipSource:
     from ubp2.labelling.clips import Clips
 
-    return Clips(run.episodes, run.config, run.folder / "clips")
+    return Clips(run.episodes, run.config, run.folder / "clips", drawn=bool(run.info().get("custom_environment")))
 
 
 def _uvicorn_config(app: Any) -> Any:
@@ -186,6 +186,10 @@ def default_instruction(env: str) -> str:
 def label(args: Label) -> tuple[dict[str, Any], str]:
     """Serve until a signal comes: what `ubp2 label` answers, as data and as text."""
     check(args)
+    if args.dataset:
+        from ubp2.labelling.dataset import prepare
+
+        prepare(args.dataset, args.run, pairs=args.pairs, length=args.length)
     with _signals() as stop:
         served = start(
             args.run,
