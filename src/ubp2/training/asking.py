@@ -168,6 +168,7 @@ def _beat(crew: Crew, store: LabelStore, t: int, doing: str) -> None:
     store.note(
         {
             "trainer": doing,
+            "phase": "warm-up" if t < given(config.training.warmup) else "planning",
             "beat": time.time(),
             "decision": t,
             "steps": config.steps,
