@@ -53,7 +53,7 @@ def test_files_of_arrays_need_no_environment(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_files_are_told(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:
-    np.savez(tmp_path / "a.npz", **arrays)
+    np.savez(tmp_path / "a.npz", **arrays)  # type: ignore[arg-type]
     with pytest.raises(UserError, match=message):
         prepare([tmp_path / "a.npz"], tmp_path / "out", pairs=3, length=2)
 
