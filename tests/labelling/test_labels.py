@@ -434,7 +434,7 @@ def test_statistics(made: Callable[..., Path], tmp_path: Path, capfd: pytest.Cap
     assert zoe["seconds"] == {"median": 2.5, "p90": pytest.approx(3.7)}
     assert (zoe["asked_again"], zoe["same_again"]) == (2, 0.5)
     assert (ben["answers"], ben["skips"], ben["seconds"]["median"]) == (2, 1, 0.1)
-    assert data["agreement"]["shared"] == 1 and data["agreement"]["kappa"][0]["same"] == 0
+    assert data["agreement"]["shared"] == 1 and data["agreement"]["pairs"][0]["agree"] == 0
     assert ubp2("stats", folder) == 0
     assert "Zoë and ben: 1 pairs, 0% the same" in capfd.readouterr().out
     assert ubp2("stats", folder, "--json") == 0
@@ -451,4 +451,4 @@ def test_people_who_answered_the_same_pairs_elsewhere_are_compared(made: Callabl
     transfer.export(there, tmp_path / "b.jsonl", anonymous=False, overwrite=False, intact=False)
     transfer.import_files(here, [tmp_path / "b.jsonl"])
     agreement = statistics.describe(here)["agreement"]
-    assert agreement["shared"] == 5 and agreement["kappa"][0]["same"] == 0.8
+    assert agreement["shared"] == 5 and agreement["pairs"][0]["agree"] == 4

@@ -47,7 +47,7 @@ def describe(folder: Path) -> dict[str, Any]:
         "sessions": len({each.session for each in labels if each.run == ""}),
         "seconds": _seconds(labels),
         "annotators": {name: _person([e for e in labels if e.annotator == name], people[name]) for name in people},
-        "agreement": {name: agreement[name] for name in ("alpha", "shared", "kappa")},
+        "agreement": {name: agreement[name] for name in ("alpha", "shared", "pairs")},
     }
 
 
@@ -77,8 +77,8 @@ def _person(labels: Sequence[Label], habits: dict[str, Any]) -> dict[str, Any]:
         "first": _time(when[0]) if when else None,
         "last": _time(when[-1]) if when else None,
         "shown_left": habits["shown_left"],
-        "asked_again": habits["asked_again"],
-        "same_again": habits["same_again"],
+        "asked_again": habits["repeated"],
+        "same_again": habits["consistent"] / habits["repeated"] if habits["repeated"] else None,
     }
 
 
@@ -112,9 +112,9 @@ def as_text(data: dict[str, Any]) -> str:
         f"  pairs answered by several: {agreement['shared']}; Krippendorff's alpha {_n(agreement['alpha'], 2)}",
     ]
     lines += [
-        f"  {pair['a']} and {pair['b']}: {pair['shared']} pairs, {pair['same']:.0%} the same, "
+        f"  {pair['a']} and {pair['b']}: {pair['both']} pairs, {pair['agree'] / pair['both']:.0%} the same, "
         f"Cohen's kappa {_n(pair['kappa'], 2)}"
-        for pair in agreement["kappa"]
+        for pair in agreement["pairs"]
     ]
     return "\n".join(lines)
 
