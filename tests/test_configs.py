@@ -192,7 +192,8 @@ WRONG: list[tuple[Any, str]] = [
     ),
     (
         {"teacher": {"eps": 0.1}},
-        "unknown setting 'teacher.eps'. Known in teacher: name, beta, gamma, mistake, skip, equal, compat",
+        "unknown setting 'teacher.eps'. Known in teacher: name, beta, gamma, mistake, skip, equal, compat, wait, "
+        "patience, fallback, serve, host, port, browser, instruction",
     ),
     (
         {"teacher": {"compat": "bpref"}},
