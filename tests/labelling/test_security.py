@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx
 import pytest
 
@@ -24,6 +26,12 @@ TOKEN = "t" * 22 + "-secret"
 SCRIPT = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 
 
+def _finished(work: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a coroutine, from a thread of its own: Playwright leaves a loop running in that of the tests."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(anyio.run, work, *arguments).result()
+
+
 class Browser:
     """Calls the application in this process, as a browser at http://localhost:8642 would."""
 
@@ -36,21 +44,15 @@ class Browser:
             return await client.request(method, url, **options)
 
     def get(self, url: str, **options: Any) -> httpx.Response:
-        import anyio
-
-        return anyio.run(lambda: self._send("GET", url, **options))
+        return _finished(lambda: self._send("GET", url, **options))
 
     def post(self, url: str, body: Any = None, **options: Any) -> httpx.Response:
-        import anyio
-
         if body is not None:
             options["json"] = body
-        return anyio.run(lambda: self._send("POST", url, **options))
+        return _finished(lambda: self._send("POST", url, **options))
 
     def raw(self, path: str) -> tuple[int, bytes]:
         """A GET whose path no client has tidied up."""
-        import anyio
-
         sent: list[dict[str, Any]] = []
         scope = {
             "type": "http", "http_version": "1.1", "method": "GET", "path": path, "raw_path": path.encode(),
@@ -64,7 +66,7 @@ class Browser:
         async def send(message: dict[str, Any]) -> None:
             sent.append(message)
 
-        anyio.run(self.guard, scope, receive, send)
+        _finished(self.guard, scope, receive, send)
         return sent[0]["status"], b"".join(message.get("body", b"") for message in sent)
 
 
@@ -299,7 +301,6 @@ def test_the_page_keeps_the_policy_that_it_is_served_under(here: Place):
 
 
 def test_other_methods_and_websockets_are_refused(here: Place):
-    import anyio
 
     open_page = browser(here)
     assert open_page.get("/api/answer").status_code == 405 and open_page.post("/api/session", {}).status_code == 405
@@ -308,7 +309,7 @@ def test_other_methods_and_websockets_are_refused(here: Place):
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    anyio.run(open_page.guard, {"type": "websocket", "headers": []}, None, send)
+    _finished(open_page.guard, {"type": "websocket", "headers": []}, None, send)
     assert sent == [{"type": "websocket.close", "code": 1008}]
 
 

@@ -7,6 +7,7 @@ lets a scripted teacher answer after a while (`teacher.wait`). What they undo or
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import jax
 import numpy as np
@@ -135,12 +136,16 @@ def _take(
 
 def _tell(crew: Crew, programs: Programs, state: State, i: int, number: int) -> None:
     """Leave for the page what the reward model thinks of each question, to be shown after it was answered."""
-    store = crew.members[i].store
+    store, agent = crew.members[i].store, state.device.agent
     asked = store.session(number)
-    rows = session.questions(crew.config, crew.envs.spec, [pending.query for pending in asked])
-    left, right = jax.device_get(programs.judge(state.device.agent, np.int32(i), rows))
+    queries = [pending.query for pending in asked]
+    rows = session.questions(crew.config, crew.envs.spec, queries)
+    left, right = jax.device_get(programs.judge(agent, np.int32(i), rows))
     chance = 1 / (1 + np.exp(np.clip(right - left, -50, 50)))
-    store.note({f"judged:{each.id}": float(p) for each, p in zip(asked, chance, strict=False)})
+    notes: dict[str, Any] = {f"judged:{each.id}": float(p) for each, p in zip(asked, chance, strict=False)}
+    along = session.rewards_along(programs, agent, queries, crew.envs.spec.episode_decisions)
+    notes |= {f"reward:{each.id}": own for each, own in zip(asked, along, strict=True)}
+    store.note(notes)
 
 
 def _wait(crew: Crew, counters: Counters, i: int) -> None:

@@ -18,7 +18,18 @@ from ubp2.training.programs import Programs, Selection
 from ubp2.training.startup import empty_rows
 from ubp2.types import Preferences, Query, Segments
 
-__all__ = ["Outcome", "answer", "ask", "batches", "collect", "fall_back", "merged", "questions", "spent"]
+__all__ = [
+    "Outcome",
+    "answer",
+    "ask",
+    "batches",
+    "collect",
+    "fall_back",
+    "merged",
+    "questions",
+    "rewards_along",
+    "spent",
+]
 
 RECENT = 10  # episodes whose mean return a scripted teacher goes by (B-Pref)
 
@@ -134,6 +145,25 @@ def batches(config: Config, spec: EnvSpec, answers: Sequence[Answered]) -> Itera
 def questions(config: Config, spec: EnvSpec, queries: Sequence[Query]) -> Preferences:
     """Questions of one session in the same shape, without an answer."""
     return _rows(config, spec, [(*query[:4], 0.5, 1.0) for query in queries[: config.preferences.per_session]])
+
+
+def rewards_along(
+    programs: Programs, state: Any, queries: Sequence[Query], length: int
+) -> list[dict[str, list[float]]]:
+    """The learned reward at each decision of both sides of each question; of a run of one seed.
+
+    All decisions go through the program that evaluation has for episodes of this `length`, as if they were episodes.
+    """
+    obs = np.concatenate([side for query in queries for side in (query.left_obs, query.right_obs)])
+    action = np.concatenate([side for query in queries for side in (query.left_action, query.right_action)])
+    missing = -len(obs) % length
+    obs, action = (np.concatenate([x, np.zeros((missing, x.shape[1]), x.dtype)]) for x in (obs, action))
+    parts = [
+        np.asarray(programs.predict_reward(state, obs[None, at : at + length], action[None, at : at + length]))[0]
+        for at in range(0, len(obs), length)
+    ]
+    sides = np.concatenate(parts)[: len(obs) - missing].reshape(len(queries), 2, -1).round(4).tolist()
+    return [{"left": left, "right": right} for left, right in sides]
 
 
 def _rows(config: Config, spec: EnvSpec, content: Sequence[tuple[Any, ...]]) -> Preferences:
