@@ -60,7 +60,9 @@ def test_names_have_the_values_of_b_pref():
     ones |= {"skip": ("skip", 0.1), "equal": ("equal", 0.1)}
     for name, (trait, value) in ones.items():
         assert TEACHERS[name] == Traits()._replace(**{trait: value})
-    assert tuple(TEACHERS) == get_args(get_type_hints(TeacherConfig)["name"])
+    hints = get_type_hints(TeacherConfig)
+    assert (*TEACHERS, "human") == get_args(hints["name"]), "a person has no traits to script"
+    assert tuple(TEACHERS) == get_args(hints["fallback"])
 
 
 def test_settings_lie_over_the_name():
