@@ -13,7 +13,7 @@ ROOT = Path(ubp2.__file__).parent
 # each other.
 LAYERS = (
     ("_version", "errors", "types", "configs"),
-    ("config_io", "presets", "resolving", "system", "progress", "database", "locks"),
+    ("config_io", "presets", "resolving", "system", "progress", "database", "locks", "signals"),
     ("uncertainty", "replay", "archive", "runs", "population", "models.networks", "models.kernels", "envs"),
     ("models", "planning.optimizers", "preference"),
     ("planning",),

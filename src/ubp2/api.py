@@ -14,12 +14,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import FrameType
 from typing import Literal, NamedTuple, overload
 
 import jax
 
-from ubp2 import config_io, population
+from ubp2 import config_io, population, signals
 from ubp2.agents.registry import make_agent
 from ubp2.archive import EpisodeArchive
 from ubp2.configs import Config, given
@@ -317,17 +316,10 @@ def _signals() -> Iterator[Callable[[], bool]]:
     """A flag that Ctrl-C or SIGTERM raises; a second Ctrl-C stops at once."""
     asked = threading.Event()
 
-    def handle(number: int, frame: FrameType | None) -> None:
+    def handle(number: int) -> None:
         if asked.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
         asked.set()
 
-    if threading.current_thread() is not threading.main_thread():
+    with signals.heard(handle):
         yield asked.is_set
-        return
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked.is_set
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

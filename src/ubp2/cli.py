@@ -68,11 +68,19 @@ COMMANDS: Mapping[str, Command] = {
     "label": Command(labelling_options.Label, commands.label),
 }
 
-# Commands that go on with the name of what they do, and who asks for it.
-_WITH_NAME: Mapping[str, Callable[[Sequence[str]], None]] = {
-    "bench": bench_options.require_name,
-    "labels": labels_options.require_name,
-    "lab": lab_options.require_name,
+
+class _Named(NamedTuple):
+    """A command that goes on with the name of what it does: the names, what one is called, what is asked for."""
+
+    names: Sequence[str]
+    kind: str
+    asks: str
+
+
+_WITH_NAME: Mapping[str, _Named] = {
+    "bench": _Named(bench_options.BENCHES, "bench", "what to measure"),
+    "labels": _Named(labels_options.WORKS, "work on labels", "what to do"),
+    "lab": _Named(lab_options.LABS, "laboratory", "the name of a laboratory"),
 }
 
 
@@ -114,9 +122,19 @@ def _run(arguments: list[str]) -> commands.Outcome:
     if name not in COMMANDS:
         raise unknown_name("command", name, COMMANDS)
     if name in _WITH_NAME:
-        _WITH_NAME[name](rest)
+        _require_name(name, rest, _WITH_NAME[name])
     parsed = _parse_train(rest) if name == "train" else _parse(name, rest)
     return commands.Outcome({}, "") if parsed is None else COMMANDS[name].run(parsed)
+
+
+def _require_name(command: str, arguments: Sequence[str], named: _Named) -> None:
+    """Say what there is to whoever named nothing or something else."""
+    first = arguments[0] if arguments else "--json"
+    if first in named.names or first in ("-h", "--help"):
+        return
+    if first.startswith("-"):
+        raise UserError(f"ubp2 {command} needs {named.asks}, before any option: {', '.join(named.names)}")
+    raise unknown_name(named.kind, first, named.names)
 
 
 def _parse_train(arguments: list[str]) -> commands.Train | None:

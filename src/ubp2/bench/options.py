@@ -9,10 +9,11 @@ from typing import Annotated, Literal
 
 import tyro
 
-from ubp2.errors import UserError, unknown_name
+from ubp2.errors import UserError
 
-__all__ = ["All", "Bench", "Envs", "Pebble", "Plan", "Start", "Train", "Update", "check", "require_name", "words"]
+__all__ = ["All", "Bench", "Envs", "Pebble", "Plan", "Start", "Train", "Update", "check", "words"]
 
+BENCHES = ("plan", "update", "pebble", "train", "envs", "start", "all")
 Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
@@ -136,17 +137,6 @@ class Bench:
         | Annotated[All, tyro.conf.subcommand("all")],
         tyro.conf.arg(name=""),
     ]
-
-
-def require_name(arguments: Sequence[str]) -> None:
-    """Say what can be measured to whoever named nothing or something else."""
-    names = ("plan", "update", "pebble", "train", "envs", "start", "all")
-    first = arguments[0] if arguments else "--json"
-    if first in names or first in ("-h", "--help"):
-        return
-    if first.startswith("-"):
-        raise UserError(f"ubp2 bench needs what to measure, before any option: {', '.join(names)}")
-    raise unknown_name("bench", first, names)
 
 
 def check(what: object) -> None:

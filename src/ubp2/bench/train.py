@@ -28,7 +28,7 @@ from ubp2.bench.timing import memory_megabytes, worker_megabytes
 from ubp2.configs import CheckpointConfig, Config, EvaluationConfig
 from ubp2.envs.workers import make_vector
 from ubp2.system import resident_megabytes
-from ubp2.training import compilation, loop
+from ubp2.training import asking, compilation, loop
 
 __all__ = ["measure"]
 
@@ -185,7 +185,7 @@ def _watched(meter: Meter) -> Iterator[None]:
     act, make_programs, make_envs = loop._act, loop.make_programs, api.environment
 
     def begin(crew: Any, programs: Any, state: Any) -> Any:
-        meter.begin(loop._phase(crew, state.counters))
+        meter.begin(asking.phase(crew, state.counters))
         return meter.timed("act", act)(crew, programs, state)
 
     def programs(*arguments: Any) -> Any:

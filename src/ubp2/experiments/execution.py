@@ -16,17 +16,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from ubp2 import locks, population
 from ubp2.errors import UserError
 from ubp2.experiments.cells import Group, short, write_config
 from ubp2.experiments.child import PARENT
 
-__all__ = ["Outcome", "Workers", "command", "decision", "film", "label", "stop_on_signals"]
+__all__ = ["Outcome", "Workers", "command", "decision", "label"]
 
 CHECKPOINTED = 75  # ubp2 train was asked to stop, and has written a checkpoint
 _PATIENCE = 60.0  # seconds
@@ -111,7 +110,7 @@ class Workers:
                 return Outcome(group, "failed", attempt, f"cannot start or write: {error}")
             if code == 0:
                 if clips and group.first == 0:
-                    film(group, self._call)
+                    _film(group, self._call)
                 return Outcome(group, "finished", attempt)
             if code == CHECKPOINTED or self._stopping.is_set():
                 return Outcome(group, "stopped", attempt)
@@ -155,29 +154,12 @@ class Workers:
                     self._children.discard(child)
 
 
-def film(group: Group, call: Callable[[list[str], Path], int]) -> None:
+def _film(group: Group, call: Callable[[list[str], Path], int]) -> None:
     """A clip of what the first seed has learned, beside its run; a machine that cannot render goes without."""
     run = population.members(group.folder)[0]
     clip = run / "clip.mp4"
     if not clip.exists():
         call(["eval", str(run), "--episodes", "1", "--video", str(clip)], _log(group))
-
-
-@contextmanager
-def stop_on_signals(stop: Callable[[], None]) -> Iterator[Callable[[], bool]]:
-    """Ctrl-C or SIGTERM call `stop`; gives a function that says whether that has happened."""
-    asked = threading.Event()
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        asked.set()
-        stop()
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked.is_set
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _resumable(folder: Path) -> bool:

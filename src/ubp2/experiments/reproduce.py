@@ -16,14 +16,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ubp2 import locks
+from ubp2 import locks, signals
 from ubp2.configs import EnvironmentConfig
 from ubp2.database import disk_errors
 from ubp2.errors import UserError
 from ubp2.experiments import costs
 from ubp2.experiments.catalogue import ALIASES, EXPERIMENTS, Experiment, Method, chosen_methods, chosen_tasks, find
 from ubp2.experiments.cells import Cell, Group, cells, folder_of, groups, short
-from ubp2.experiments.execution import Outcome, Workers, decision, label, stop_on_signals
+from ubp2.experiments.execution import Outcome, Workers, decision, label
 from ubp2.experiments.on_ray import RayWorkers
 from ubp2.experiments.options import Reproduce, settings
 from ubp2.progress import Progress
@@ -137,7 +137,7 @@ def _execute(args: Reproduce, made: Plan, say: Callable[[str], None]) -> list[Ou
     total = sum(group.cell.config.steps for group in missing)
     with Progress(total, quiet=args.json, start=sum(group.decision for group in missing)) as progress:
         workers = _workers(args, progress.note)
-        with contextlib.closing(workers), stop_on_signals(workers.stop), _watched(missing, progress):
+        with contextlib.closing(workers), signals.heard(lambda _: workers.stop()), _watched(missing, progress):
             outcomes = []
             for outcome in workers.run(missing, clips=not args.no_clips):
                 outcomes.append(outcome)

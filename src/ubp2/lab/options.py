@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
-from ubp2.errors import UserError, unknown_name
+from ubp2.errors import UserError
 from ubp2.presets import DEFAULT_PRESET
 
-__all__ = ["Reward", "check", "require_name"]
+__all__ = ["Reward", "check"]
 
 LABS = ("reward",)
 Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
@@ -46,16 +45,6 @@ class Reward:
     """Also write results.json, results.csv, reliability.png and labels.png into this folder."""
     json: Switch = False
     """Print one JSON object on stdout, and everything else on stderr."""
-
-
-def require_name(arguments: Sequence[str]) -> None:
-    """Say which laboratories there are to whoever named none or another."""
-    first = arguments[0] if arguments else "--json"
-    if first in LABS or first in ("-h", "--help"):
-        return
-    if first.startswith("-"):
-        raise UserError(f"ubp2 lab needs the name of a laboratory, before any option: {', '.join(LABS)}")
-    raise unknown_name("laboratory", first, LABS)
 
 
 def check(what: Reward) -> None:

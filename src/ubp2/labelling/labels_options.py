@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from ubp2.errors import UserError, unknown_name
+__all__ = ["Export", "Import", "Labels", "Stats", "Verify"]
 
-__all__ = ["Export", "Import", "Labels", "Stats", "Verify", "require_name"]
-
+WORKS = ("export", "import", "verify", "stats")
 Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 Json = Annotated[Switch, tyro.conf.arg(help="Print one JSON object on stdout, and everything else on stderr.")]
 
@@ -74,14 +72,3 @@ class Labels:
         | Annotated[Stats, tyro.conf.subcommand("stats")],
         tyro.conf.arg(name=""),
     ]
-
-
-def require_name(arguments: Sequence[str]) -> None:
-    """Say what can be done with labels to whoever named nothing or something else."""
-    names = ("export", "import", "verify", "stats")
-    first = arguments[0] if arguments else "--json"
-    if first in names or first in ("-h", "--help"):
-        return
-    if first.startswith("-"):
-        raise UserError(f"ubp2 labels needs what to do, before any option: {', '.join(names)}")
-    raise unknown_name("work on labels", first, names)

@@ -7,18 +7,17 @@ import errno
 import hashlib
 import os
 import shutil
-import signal
 import socket
 import sys
 import threading
 import time
 import webbrowser
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ubp2 import locks
+from ubp2 import locks, signals
 from ubp2.errors import UserError
 from ubp2.labelling.gallery import ClipSource
 from ubp2.labelling.options import PORT, TOKEN_VARIABLE, Label, check, token
@@ -190,7 +189,8 @@ def label(args: Label) -> tuple[dict[str, Any], str]:
         from ubp2.labelling.dataset import prepare
 
         prepare(args.dataset, args.run, pairs=args.pairs, length=args.length)
-    with _signals() as stop:
+    stop = threading.Event()  # Ctrl-C or SIGTERM is how labelling ends, and no error
+    with signals.heard(lambda _: stop.set()):
         served = start(
             args.run,
             host=args.host,
@@ -215,18 +215,6 @@ def label(args: Label) -> tuple[dict[str, Any], str]:
     url = served.url.partition("?")[0]
     text = f"{progress['answered']} of {progress['asked']} questions have a label"
     return {"run": args.run, "url": url, "port": served.port, **progress}, text
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set: either is how labelling ends, and no error."""
-    stop = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _greeting(args: Label, served: Served) -> list[str]:

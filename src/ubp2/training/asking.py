@@ -22,7 +22,7 @@ from ubp2.training.programs import Programs, Selection, memory
 from ubp2.training.seeds import join
 from ubp2.training.state import Counters, State
 
-__all__ = ["ask", "fit", "planning", "write_fit"]
+__all__ = ["ask", "fit", "phase", "planning", "write_fit"]
 
 POLL = 0.25  # seconds between two looks for answers
 BEAT = 2.0  # seconds between two signs of life while waiting
@@ -33,6 +33,13 @@ def planning(crew: Crew, counters: Counters) -> np.ndarray:
     if crew.config.ceiling:
         return np.ones(crew.size, bool)
     return counters.asked < given(crew.config.preferences.budget)
+
+
+def phase(crew: Crew, counters: Counters) -> str:
+    """The phase of the slowest member."""
+    if counters.decision < given(crew.config.training.warmup):
+        return "warm-up"
+    return "planning" if planning(crew, counters).any() else "policy"
 
 
 def ask(crew: Crew, agent: Agent, programs: Programs, state: State, ended: list[int]) -> None:
@@ -93,7 +100,7 @@ def _converse(crew: Crew, programs: Programs, state: State, i: int, selection: S
 def _arrived(crew: Crew, counters: Counters, i: int) -> list[Answered]:
     """Answers of people since the last look; a sign of life for their page."""
     store, t = crew.members[i].store, counters.decision
-    _beat(crew, store, t, "running")
+    _beat(crew, counters, store, "running")
     return store.answers(after=int(counters.cursor[i]), up_to_decision=t)
 
 
@@ -162,20 +169,20 @@ def _wait(crew: Crew, counters: Counters, i: int) -> None:
             return
         if now - beat >= BEAT:
             beat = now
-            _beat(crew, member.store, t, "waiting for answers")
+            _beat(crew, counters, member.store, "waiting for answers")
             crew.progress.update(t, phase=f"waiting for a person, {left} questions open")
         time.sleep(POLL)
 
 
-def _beat(crew: Crew, store: LabelStore, t: int, doing: str) -> None:
+def _beat(crew: Crew, counters: Counters, store: LabelStore, doing: str) -> None:
     """A sign of life, and where the run stands, for the page."""
     config = crew.config
     store.note(
         {
             "trainer": doing,
-            "phase": "warm-up" if t < given(config.training.warmup) else "planning",
+            "phase": phase(crew, counters),
             "beat": time.time(),
-            "decision": t,
+            "decision": counters.decision,
             "steps": config.steps,
             "budget": given(config.preferences.budget),
             "waiting": config.teacher.wait,

@@ -78,7 +78,7 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
         _learn(crew, programs, state.device, t)
         action = _actions(crew, agent, state, told)
         envs.send(action)
-        watch.decided(planned=agent.plans and _phase(crew, counters) == "planning")
+        watch.decided(planned=agent.plans and asking.phase(crew, counters) == "planning")
         step = envs.receive()
         ended = step.terminated | step.truncated
         _record(crew, agent, programs, state, (action, step, ended))
@@ -147,16 +147,9 @@ def _begin(crew: Crew, agent: Agent, programs: Programs) -> State:
     return state
 
 
-def _phase(crew: Crew, counters: Counters) -> str:
-    """The phase of the slowest member."""
-    if counters.decision < given(crew.config.training.warmup):
-        return "warm-up"
-    return "planning" if asking.planning(crew, counters).any() else "policy"
-
-
 def _in_words(crew: Crew, agent: Agent, counters: Counters) -> str:
     """The phase as a person is told: an agent without a planner asks, or learns from the true reward."""
-    phase = _phase(crew, counters)
+    phase = asking.phase(crew, counters)
     if phase != "planning" or agent.plans:
         return phase
     return "learning" if crew.config.ceiling else "asking"
