@@ -158,3 +158,27 @@ def test_two_opinions_on_a_question_are_one_label(tmp_path: Path) -> None:
     assert result.labels == 12
     with LabelStore(out / "labels.sqlite") as store:
         assert len(store.given()) == 24
+
+
+def test_a_run_that_was_killed_while_it_waited_waits_again(tmp_path: Path) -> None:
+    """Its questions are still open, and going on without their answers is not what was asked for."""
+    out, own = tmp_path / "run", config()
+
+    def killed(crew: Any, counters: Any, store: LabelStore, doing: str) -> None:
+        if doing == "waiting for answers":
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asking, "_beat", killed)
+        with pytest.raises(KeyboardInterrupt):
+            ubp2.train(own, out=out, progress=False)
+    with LabelStore(out / "labels.sqlite") as store:
+        assert store.waiting() == 4 and store.waiting(up_to_decision=50) == 0
+    person = Person(out)
+    person.start()
+    try:
+        result = ubp2.resume(out, progress=False)
+    finally:
+        person.done.set()
+        person.join()
+    assert result.labels == 12

@@ -159,12 +159,13 @@ class LabelStore:
         )
         return self._questions(condition, (int(overlap), annotator))
 
-    def waiting(self) -> int:
-        """Count the current questions that nobody has answered."""
+    def waiting(self, up_to_decision: int | None = None) -> int:
+        """Count the current questions, asked up to that decision, that nobody has answered."""
         with self._database.read() as connection:
             return connection.execute(
-                "SELECT count(*) FROM queries q WHERE q.current AND q.session >= 0 AND NOT EXISTS "
-                "(SELECT 1 FROM standing s WHERE s.query = q.id)"
+                "SELECT count(*) FROM queries q WHERE q.current AND q.session >= 0 AND q.decision <= ? AND NOT EXISTS "
+                "(SELECT 1 FROM standing s WHERE s.query = q.id)",
+                (LATEST if up_to_decision is None else int(up_to_decision),),
             ).fetchone()[0]
 
     def question(self, query_id: int) -> Pending | None:

@@ -54,7 +54,7 @@ def ask(crew: Crew, agent: Agent, programs: Programs, state: State, ended: list[
     selections = {i: own for i, own in jax.device_get(chosen).items() if own.places > 0}
     answers = crew.each(lambda i: _converse(crew, programs, state, i, selections[i]), selections)
     if crew.people:
-        late = {i: _arrived(crew, counters, i) for i in ended if i not in answers}
+        late = {i: _arrived(crew, counters, i) for i in ended if i not in answers and _wait(crew, counters, i)}
         answers |= {i: own for i, own in late.items() if own or _corrected(crew, counters, i)}
     told = np.zeros(crew.size, bool)
     for i, answered in answers.items():
@@ -78,8 +78,9 @@ def write_fit(crew: Crew, told: np.ndarray, learned: dict[str, jax.Array], t: in
 
 
 def _busy(crew: Crew, i: int) -> bool:
-    """Whether people have a whole session of questions before them, so that no more should be asked."""
-    return crew.people and crew.members[i].store.waiting() >= crew.config.preferences.per_session
+    """Whether a run that goes on has a whole session of questions open, so that no more should be asked."""
+    waits = crew.people and crew.config.teacher.wait == "go-on"
+    return waits and crew.members[i].store.waiting() >= crew.config.preferences.per_session
 
 
 def _converse(crew: Crew, programs: Programs, state: State, i: int, selection: Selection) -> list[Answered]:
@@ -155,23 +156,27 @@ def _tell(crew: Crew, programs: Programs, state: State, i: int, number: int) -> 
     store.note(notes)
 
 
-def _wait(crew: Crew, counters: Counters, i: int) -> None:
-    """Wait for people as `teacher.wait` says; a signal to stop ends it, and the questions stay open."""
+def _wait(crew: Crew, counters: Counters, i: int) -> bool:
+    """Wait for people as `teacher.wait` says; a signal to stop ends it, and the questions stay open. Always True.
+
+    Also for what an earlier process of this run asked, up to the decision at which it stands now.
+    """
     member, teacher, t = crew.members[i], crew.config.teacher, counters.decision
     if teacher.wait == "go-on":
-        return
+        return True
     began, beat = time.monotonic(), float("-inf")
-    while (left := member.store.waiting()) and not crew.stopping():
+    while (left := member.store.waiting(up_to_decision=t)) and not crew.stopping():
         now = time.monotonic()
         if teacher.wait == "fallback" and now - began >= teacher.patience:
             session.fall_back(member.run.config, member.archive, member.store, t, crew.envs.spec.episode_decisions)
             crew.progress.note(f"nobody answered {left} questions in {teacher.patience:g} s: {teacher.fallback} did")
-            return
+            return True
         if now - beat >= BEAT:
             beat = now
             _beat(crew, counters, member.store, "waiting for answers")
             crew.progress.update(t, phase=f"waiting for a person, {left} questions open")
         time.sleep(POLL)
+    return True
 
 
 def _beat(crew: Crew, counters: Counters, store: LabelStore, doing: str) -> None:
