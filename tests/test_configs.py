@@ -193,7 +193,7 @@ WRONG: list[tuple[Any, str]] = [
     (
         {"teacher": {"eps": 0.1}},
         "unknown setting 'teacher.eps'. Known in teacher: name, beta, gamma, mistake, skip, equal, compat, wait, "
-        "patience, fallback, serve, host, port, browser, instruction",
+        "patience, fallback, serve, url, host, port, browser, instruction",
     ),
     (
         {"teacher": {"compat": "bpref"}},

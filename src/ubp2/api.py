@@ -25,6 +25,7 @@ from ubp2.configs import Config, given
 from ubp2.envs.base import VectorEnv
 from ubp2.errors import UserError
 from ubp2.labelling import transfer
+from ubp2.labelling.courier import Courier, check_address
 from ubp2.preference.store import LabelStore
 from ubp2.preference.teachers import Teacher
 from ubp2.progress import Progress
@@ -213,7 +214,7 @@ def _extend(saved: Config, wanted: Config | None) -> Config:
     training = saved.training
     if training.replay_capacity == min(saved.steps, 1_000_000):  # as `resolve` fills it in
         training = dataclasses.replace(training, replay_capacity=min(wanted.steps, 1_000_000))
-    return dataclasses.replace(saved, steps=wanted.steps, training=training)
+    return config_io.moved(dataclasses.replace(saved, steps=wanted.steps, training=training), wanted)
 
 
 def _run(
@@ -261,9 +262,17 @@ def _run(
 
 
 def _serve_page(stack: contextlib.ExitStack, crew: Crew, env: MakeEnv | None) -> None:
-    """Where people are the teacher, serve their page from a thread of this process, and say where it is."""
+    """Where people are the teacher, serve their page from a thread, or connect to it elsewhere, and say where it is."""
     teacher, run = crew.config.teacher, crew.members[0].run
-    if not crew.people or crew.config.ceiling or not teacher.serve:
+    if not crew.people or crew.config.ceiling:
+        return
+    if teacher.url is not None:
+        courier = Courier(run, teacher.url, crew.envs.spec._asdict(), crew.progress.note)
+        courier.start(patient=bool(run.info()["resumed"]))
+        stack.callback(courier.stop)
+        print(f"people compare clips at: {teacher.url}", file=sys.stderr, flush=True)
+        return
+    if not teacher.serve:
         return
     from ubp2.labelling import serve
     from ubp2.labelling.clips import Clips
@@ -287,6 +296,8 @@ def _require_one_run(config: Config, seeds: int, teacher: Teacher | None) -> Non
     """People answer one run at a time, and in nobody else's name."""
     if config.teacher.name != "human" or config.ceiling:
         return
+    if config.teacher.url is not None:
+        check_address(config.teacher.url)
     if seeds > 1:
         raise UserError(f"--teacher human is for one run, got --seeds {seeds}; people cannot answer several at once")
     if teacher is not None:

@@ -15,7 +15,7 @@ import numpy as np
 from ubp2.database import Database
 from ubp2.types import Episode
 
-__all__ = ["EpisodeArchive"]
+__all__ = ["EpisodeArchive", "digest"]
 
 _APPLICATION_ID = 0x75627065  # "ubpe"
 _MIGRATIONS = (
@@ -48,16 +48,7 @@ class EpisodeArchive:
 
     def append(self, episode: Episode) -> None:
         """Store the next episode, on the disk when this returns; its index must be the number of those before."""
-        sizes = _check(episode)
-        blobs = [
-            np.asarray(array).astype(dtype).tobytes()
-            for array, dtype in (
-                (episode.true_reward, "<f8"),
-                (episode.success, "?"),
-                (episode.action, "<f4"),
-                (episode.obs, "<f4"),
-            )
-        ]
+        sizes, blobs = _check(episode), _blobs(episode)
         with self._database.write() as connection:
             count = connection.execute(_COUNT).fetchone()[0]
             if episode.index != count:
@@ -119,6 +110,11 @@ class EpisodeArchive:
             ).fetchall()
         return np.array([np.frombuffer(reward, "<f8").sum() for (reward,) in reversed(rows)], np.float64)
 
+    def digests(self) -> list[bytes]:
+        """Return what identifies the content of each episode; see `digest`."""
+        with self._database.read() as connection:
+            return [own for (own,) in connection.execute("SELECT digest FROM episodes ORDER BY number").fetchall()]
+
     def truncate(self, count: int) -> None:
         """Drop the episodes with index >= `count`: a resumed run makes them again."""
         with self._database.write() as connection:
@@ -156,6 +152,17 @@ def _check(episode: Episode) -> tuple[int, int, int]:
                 f"got {array.dtype} {list(array.shape)}"
             )
     return length, obs_dim, action_dim
+
+
+def digest(episode: Episode) -> bytes:
+    """What identifies the content of an episode, rewards included."""
+    return _digest(_blobs(episode))
+
+
+def _blobs(episode: Episode) -> list[bytes]:
+    """The arrays in the order of the columns."""
+    arrays = ((episode.true_reward, "<f8"), (episode.success, "?"), (episode.action, "<f4"), (episode.obs, "<f4"))
+    return [np.asarray(array).astype(dtype).tobytes() for array, dtype in arrays]
 
 
 def _digest(blobs: list[bytes]) -> bytes:

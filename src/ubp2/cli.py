@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import itertools
 import json
 import math
 import os
@@ -169,8 +170,20 @@ def _base_config(arguments: list[str]) -> Config:
 
 
 def _spelled_out(arguments: list[str]) -> list[str]:
-    """The arguments with --teacher NAME and --teacher=NAME as the flag that tyro knows."""
-    return [re.sub(r"^--teacher(?=$|=)", "--teacher.name", argument) for argument in arguments]
+    """The arguments with --teacher NAME and --teacher=NAME as the flags that tyro knows; an address means people."""
+    spelled: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        flag, equals, value = argument.partition("=")
+        if flag != "--teacher":
+            spelled.append(argument)
+            continue
+        values = [value] if equals else list(itertools.islice(rest, 1))
+        if values and "://" in values[0]:
+            spelled += ["--teacher.name", "human", "--teacher.url", *values]
+        else:
+            spelled += ["--teacher.name", *values]
+    return spelled
 
 
 def _peek(arguments: list[str], flag: str) -> str | None:

@@ -27,10 +27,14 @@ __all__ = [
     "from_dict",
     "leaves",
     "load_yaml",
+    "moved",
     "overridden",
     "save_yaml",
     "to_dict",
 ]
+
+# Where people are asked, which changes nothing of what is learned from them: a resumed run may have it elsewhere.
+PLACE = ("serve", "url", "host", "port", "browser", "instruction")
 
 FURTHER: dict[str, list[str]] = {}  # what a Literal field takes besides its own choices, by dotted name: registered
 
@@ -112,11 +116,11 @@ def leaves(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def check_resumable(saved: Config, asked: Config) -> None:
-    """Refuse to go on with a run under another configuration; only `steps` may grow.
+    """Refuse to go on with a run under another configuration; only `steps` may grow, and the page move.
 
     Anything else would give curves that no single configuration produces.
     """
-    changed = differences(dataclasses.replace(saved, steps=asked.steps), asked)
+    changed = differences(moved(dataclasses.replace(saved, steps=asked.steps), asked), asked)
     if changed:
         raise UserError(
             f"a run resumes with the configuration it began with, and these fields differ: {'; '.join(changed)}. "
@@ -124,6 +128,12 @@ def check_resumable(saved: Config, asked: Config) -> None:
         )
     if asked.steps < saved.steps:
         raise UserError(f"a resumed run can be made longer but not shorter: --steps {asked.steps} < {saved.steps}")
+
+
+def moved(saved: Config, asked: Config) -> Config:
+    """`saved` with its page for people where `asked` has it."""
+    place = {name: getattr(asked.teacher, name) for name in PLACE}
+    return dataclasses.replace(saved, teacher=dataclasses.replace(saved.teacher, **place))
 
 
 def _as_of_today(data: Any) -> Any:

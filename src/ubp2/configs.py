@@ -210,6 +210,8 @@ class TeacherConfig:
     """human: who answers then."""
     serve: bool = True
     """human: serve the page from the training process; otherwise `ubp2 label RUN` serves it."""
+    url: str | None = None
+    """human: address of a page on another machine (ubp2 label FOLDER --remote); --teacher http://... for short."""
     host: str = "127.0.0.1"
     """human: address of the page; any but this machine's own gets a token."""
     port: int = 8642

@@ -32,7 +32,10 @@ __all__ = ["HALF_MADE", "Metrics", "Run", "default_folder", "occupied", "read_me
 
 _LOG = logging.getLogger(__name__)
 _ROW_KEYS = {"kind", "decision"}
-HALF_MADE = frozenset({locks.LOCK, "config.yaml.tmp", "info.json", "info.json.tmp", "checkpoints", "videos"})
+HALF_MADE = frozenset(
+    # label.*: the secret and the lock of a page that waits for the trainer whose run this will be
+    {locks.LOCK, "config.yaml.tmp", "info.json", "info.json.tmp", "checkpoints", "videos", "label.key", "label.lock"}
+)
 
 
 class Run:

@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import random
+import shlex
 import signal
 import socket
 import sqlite3
@@ -158,6 +159,37 @@ def trainer(folder: Path) -> Process:
     """`train`, in a process of its own."""
     code = "import sys, pathlib; from tests.labelling.crowd import train; train(pathlib.Path(sys.argv[1]))"
     return Process([sys.executable, "-c", code, str(folder)])
+
+
+TINY = shlex.split(
+    "--env toy/reach --steps 1000000 --training.warmup 200 --training.warmup-updates 2 --training.batch-size 8 "
+    "--training.replay-capacity 20000 --model.width 16 --model.depth 1 --planner.samples 8 --planner.elites 4 "
+    "--planner.policy-samples 2 --planner.iterations 1 --planner.horizon 2 --preferences.every 50 "
+    "--preferences.per-session 20 --preferences.budget 100000 --preferences.candidates 40 --evaluation.every 0 "
+    "--checkpoint.every 200"
+)
+
+
+def real_trainer(folder: Path, address: str | None = None) -> Process:
+    """`ubp2 train`, or `--resume` where there is a run, that waits for people; address: where their page is."""
+    teacher = ["--teacher", address] if address else ["--teacher", "human", "--teacher.no-serve"]
+    command = [sys.executable, "-m", "ubp2", "train", "--quiet"]
+    if (folder / "config.yaml").exists():
+        return Process([*command, "--resume", str(folder)])
+    return Process([*command, *TINY, *teacher, "--out", str(folder)])
+
+
+def different(one: Path, other: Path) -> list[str]:
+    """Standing answers that one of two label files has and the other has not, by question and not by id."""
+    found = []
+    for folder in (one, other):
+        with sqlite3.connect(folder / "labels.sqlite") as raw:
+            rows = raw.execute(
+                "SELECT q.session, q.position, hex(q.fingerprint), s.annotator, s.label, s.weight, s.swapped "
+                "FROM standing s JOIN queries q ON q.id = s.query"
+            )
+            found.append(set(rows.fetchall()))
+    return [f"in one of the folders only: {row}" for row in found[0] ^ found[1]]
 
 
 def free_port() -> int:

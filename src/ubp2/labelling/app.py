@@ -29,7 +29,7 @@ from ubp2.labelling.desk import Desk
 from ubp2.labelling.rates import Rates
 from ubp2.labelling.security import Refused
 
-__all__ = ["Page", "static_files"]
+__all__ = ["HANDLERS", "Page", "static_files"]
 
 _LOG = logging.getLogger(__name__)
 STATIC = Path(__file__).parent / "static"
@@ -64,12 +64,7 @@ class Page:
                 Route("/api/undo", self.undo, methods=["POST"]),
                 Route("/api/broken", self.broken, methods=["POST"]),
             ],
-            exception_handlers={
-                Refused: _refused,
-                UserError: _cannot_save,
-                HTTPException: _http_error,
-                Exception: _unexpected,
-            },
+            exception_handlers=HANDLERS,
         )
 
     async def index(self, request: Request) -> Response:
@@ -198,3 +193,11 @@ def _http_error(request: Request, error: Exception) -> Response:
 
 def _unexpected(request: Request, error: Exception) -> Response:
     return _json({"error": "the server made a mistake, which its terminal shows; try again"}, 500)
+
+
+HANDLERS: Mapping[Any, Any] = {
+    Refused: _refused,
+    UserError: _cannot_save,
+    HTTPException: _http_error,
+    Exception: _unexpected,
+}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,10 +57,19 @@ class Desk:
     """Hands out the questions in a store, with clips, and stores the answers."""
 
     def __init__(
-        self, folder: Path, store: LabelStore, clips: ClipSource, tickets: Tickets, leases: Leases, rules: Rules
+        self,
+        folder: Path,
+        store: LabelStore,
+        clips: ClipSource,
+        tickets: Tickets,
+        leases: Leases,
+        rules: Rules,
+        alive: Callable[[], bool] | None = None,
     ) -> None:
+        """`alive`: whether there is a trainer; None: whether one on this machine has the lock of the folder."""
         self.folder, self.rules, self.clips, self.store = folder, rules, clips, store
         self._tickets, self._leases = tickets, leases
+        self._alive = (lambda: locks.held(folder)) if alive is None else alive
         self._lock = threading.RLock()
         self._view = View(store, rules.overlap)
         self._gallery = Gallery(clips)
@@ -125,7 +134,7 @@ class Desk:
             }
 
     def _trainer(self) -> str:
-        if not locks.held(self.folder):
+        if not self._alive():
             return "gone"
         return "waiting for answers" if self._view.notes.get("trainer") == "waiting for answers" else "running"
 

@@ -15,6 +15,7 @@ __all__ = ["Label", "check"]
 
 PORT = 8642
 TOKEN_VARIABLE = "UBP2_LABEL_TOKEN"
+TRAINER_VARIABLE = "UBP2_TEACHER_TOKEN"
 Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
@@ -26,6 +27,9 @@ class Label:
     """Run folder; with --dataset a new folder for the questions, or the one that an earlier such command made."""
     dataset: tuple[Path, ...] = ()
     """Ask about recorded episodes, without training: run folders, or .npz files with obs [T+1, D] and action [T, A]."""
+    remote: Switch = False
+    """The trainer is on another machine (ubp2 train --teacher http://THIS-MACHINE:PORT); the folder becomes a double of
+    its run, without the true reward."""
     pairs: int = 200
     """Questions about the dataset."""
     length: int = 25
@@ -57,6 +61,8 @@ def check(args: Label) -> None:
     """Refuse what cannot be served, before anything is opened."""
     if not 0 <= args.port <= 65535:
         raise UserError(f"--port lies between 0 and 65535, got {args.port}")
+    if args.remote and args.dataset:
+        raise UserError("--remote is for a trainer elsewhere and --dataset for none at all; leave out one of them")
     if args.overlap < 1:
         raise UserError(f"--overlap is at least 1, got {args.overlap}")
     if not 0 <= args.again <= 1:

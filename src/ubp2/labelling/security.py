@@ -24,9 +24,11 @@ from urllib.parse import parse_qs, urlsplit
 from ubp2.errors import UserError
 from ubp2.labelling.rates import Rates
 
-__all__ = ["HEADERS", "Guard", "Refused", "check_token", "is_loopback", "known_names"]
+__all__ = ["HEADERS", "TRAINER", "Guard", "Refused", "check_token", "is_loopback", "known_names", "trainer_token"]
 
 BODY_BYTES = 16 * 1024
+TRAINER_BYTES = 256 * 2**20  # episodes and sessions of questions
+TRAINER = "/api/trainer/"  # what only a trainer on another machine asks for
 TOKEN_CHARACTERS = 22  # 128 bits in base64
 COOKIE_SECONDS = 7 * 24 * 3600
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -78,6 +80,11 @@ def check_token(host: str, token: str | None, secret: bytes) -> str | None:
     return token
 
 
+def trainer_token(secret: bytes) -> str:
+    """What a trainer on another machine must know; the same again after a restart."""
+    return base64.urlsafe_b64encode(hmac.new(secret, b"trainer", hashlib.sha256).digest()[:24]).decode()
+
+
 def known_names(host: str, more: Iterable[str] = ()) -> frozenset[str]:
     """Names that a Host header may have. Addresses in figures are no names: nobody can point them elsewhere."""
     names = {*LOOPBACK, host.lower(), *(name.lower() for name in more)}
@@ -93,6 +100,7 @@ class Guard:
     app: Any
     names: frozenset[str]
     token: str | None = None
+    trainer_token: str | None = None  # None: there is no trainer elsewhere
     any_address: bool = False  # bound to all interfaces: every address of this machine is its name
     rates: Rates = field(default_factory=lambda: Rates(per_second=300, burst=1500))
     failures: Rates = field(default_factory=lambda: Rates(per_second=0.5, burst=20))
@@ -109,7 +117,8 @@ class Guard:
             arrived = self._admit(scope, headers, client)
             if arrived is not None:
                 return await _respond(send, *arrived, add)
-            receive = _limited(receive, headers)
+            most = TRAINER_BYTES if scope["path"].startswith(TRAINER) else BODY_BYTES
+            receive = _limited(receive, headers, most)
             await self.app(scope, receive, _with_headers(send, add))
         except Refused as refused:
             said = _sentence(refused, page=scope["path"] == "/")
@@ -125,17 +134,29 @@ class Guard:
         if not self._knows(host):
             raise Refused(403, "this page is not served under that name; open the address that the server printed")
         _check_origin(scope, headers, host)
+        if scope["path"].startswith(TRAINER):
+            return self._admit_trainer(headers, client)
         if self.token is None:
             return None
         arriving = scope["path"] == "/" and scope["method"] == "GET"
         query = parse_qs(scope.get("query_string", b"").decode("latin-1")) if arriving else {}
         offered = [*query.get("token", []), *_bearer(headers), *self._cookie(headers)]
-        if not any(hmac.compare_digest(each.encode(), self.token.encode()) for each in offered):
-            if offered and not self.failures.allow(client):
-                raise Refused(429, "too many wrong tokens from this address; wait a minute")
-            what = "that is not the token" if offered else "a token is needed"
-            raise Refused(401, f"{what}; open the address with ?token= that the server printed when it started")
+        self._require(self.token, offered, client, "open the address with ?token= that the server printed")
         return self._welcome() if "token" in query else None
+
+    def _admit_trainer(self, headers: dict[str, str], client: str) -> None:
+        """A trainer has a token of its own: what it sends is run and shown, and annotators only answer."""
+        if self.trainer_token is None:
+            raise Refused(404, "this page is for a run on its own machine; start it with --remote for one elsewhere")
+        self._require(self.trainer_token, _bearer(headers), client, "set the one for trainers that the server printed")
+
+    def _require(self, token: str, offered: list[str], client: str, advice: str) -> None:
+        if any(hmac.compare_digest(each.encode(), token.encode()) for each in offered):
+            return
+        if offered and not self.failures.allow(client):
+            raise Refused(429, "too many wrong tokens from this address; wait a minute")
+        what = "that is not the token" if offered else "a token is needed"
+        raise Refused(401, f"{what}; {advice} when it started")
 
     def _knows(self, host: str) -> bool:
         name = _name(host)
@@ -200,21 +221,21 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _limited(receive: Any, headers: dict[str, str]) -> Any:
+def _limited(receive: Any, headers: dict[str, str], most: int) -> Any:
     """`receive`, which refuses a body that is too large, said or unsaid."""
     length = headers.get("content-length", "0")
     if not (length.isascii() and length.isdigit()):
         raise Refused(400, "Content-Length is not a number")
-    if int(length) > BODY_BYTES:
-        raise Refused(413, f"a request has at most {BODY_BYTES} bytes, this one has {length}")
+    if int(length) > most:
+        raise Refused(413, f"a request has at most {most} bytes, this one has {length}")
     seen = 0
 
     async def counted() -> Any:
         nonlocal seen
         message = await receive()
         seen += len(message.get("body", b""))
-        if seen > BODY_BYTES:
-            raise Refused(413, f"a request has at most {BODY_BYTES} bytes, this one has more")
+        if seen > most:
+            raise Refused(413, f"a request has at most {most} bytes, this one has more")
         return message
 
     return counted

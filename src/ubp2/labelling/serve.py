@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
-import hashlib
 import os
 import shutil
 import socket
@@ -15,14 +15,19 @@ import webbrowser
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ubp2 import locks, signals
+from ubp2.database import disk_errors
 from ubp2.errors import UserError
 from ubp2.labelling.gallery import ClipSource
-from ubp2.labelling.options import PORT, TOKEN_VARIABLE, Label, check, token
-from ubp2.labelling.security import Guard, check_token, is_loopback, known_names
-from ubp2.runs import Run
+from ubp2.labelling.options import PORT, TOKEN_VARIABLE, TRAINER_VARIABLE, Label, check, token
+from ubp2.labelling.security import Guard, check_token, is_loopback, known_names, trainer_token
+from ubp2.runs import HALF_MADE, Run
+
+if TYPE_CHECKING:
+    from ubp2.labelling.desk import Rules
+    from ubp2.labelling.reception import Opened
 
 __all__ = ["TOKEN_VARIABLE", "Served", "default_instruction", "label", "open_browser", "start"]
 
@@ -37,7 +42,8 @@ class Served:
     url: str  # with the token, if there is one
     port: int
     token: str | None
-    desk: Any
+    trainer_token: str | None  # for a trainer on another machine, where there may be one
+    progress: Callable[[], dict[str, Any]]
     _server: Any
     _thread: threading.Thread
     _release: Callable[[], None]
@@ -66,40 +72,42 @@ def start(
     show_agreement: bool = True,
     instruction: str | None = None,
     clips: ClipSource | None = None,
+    remote: bool = False,
 ) -> Served:
-    """Serve the page of the run in `folder` from a thread, and return when it can be opened."""
+    """Serve the page of the run in `folder` from a thread, and return when it can be opened.
+
+    remote: the trainer is on another machine, and the folder becomes a double of its run when it connects.
+    """
     import uvicorn
 
-    from ubp2.labelling.app import Page
-    from ubp2.labelling.desk import Desk, Rules
-    from ubp2.labelling.leases import Leases
-    from ubp2.labelling.tickets import Tickets, run_secret
-    from ubp2.preference.store import LabelStore
+    from ubp2.labelling.desk import Rules
+    from ubp2.labelling.reception import Reception, page_name
+    from ubp2.labelling.tickets import run_secret
 
-    run = Run.open(folder)
-    config, folder = run.config, run.folder
+    folder = Path(folder)
+    if remote:
+        _make_room(folder)
+    else:
+        Run.open(folder)  # says so where it is none
     secret = run_secret(folder / "label.key")
     token = check_token(host, token, secret)
+    rules = Rules(overlap, again, show_agreement)
     with contextlib.ExitStack() as stack:
-        lock = locks.take(folder, "label.lock", "the label page of")
-        stack.callback(os.close, lock)
+        stack.callback(os.close, locks.take(folder, "label.lock", "the label page of"))
         listening = stack.enter_context(_listen(host, port))
-        store = stack.enter_context(LabelStore(run.labels))
-        if clips is None:
-            clips = _clips(run)
-        stack.callback(clips.close)
-        rules = Rules(overlap, again, show_agreement, config.preferences.budget, config.steps)
-        desk = Desk(folder, store, clips, Tickets(secret), Leases(folder / "leases.json"), rules)
-        session = {
-            "run": hashlib.sha256(b"run" + secret).hexdigest()[:12],  # what a browser keeps for us, it keeps apart
-            "env": config.env,
-            "title": folder.resolve().name,
-            "instruction": instruction or default_instruction(config.env),
-            "cameras": list(getattr(clips, "cameras", ())),
-            "show_agreement": show_agreement,
-            "overlap": overlap,
-        }
-        guard = Guard(Page(desk, session).build(), known_names(host, names), token, _all_addresses(host))
+
+        def open_page(alive: Callable[[], bool] | None = None) -> Opened:
+            return _open_page(folder, secret, rules, instruction, clips, alive)
+
+        if remote:
+            app = reception = Reception(folder, page_name(secret), open_page)
+            progress, close = reception.progress, reception.close
+        else:
+            desk, app, close = open_page()
+            progress = desk.progress
+        stack.callback(close)
+        trainer = trainer_token(secret) if remote else None
+        guard = Guard(app, known_names(host, names), token, trainer, _all_addresses(host))
         server = uvicorn.Server(_uvicorn_config(guard))
         thread = threading.Thread(target=server.run, args=([listening],), name="label-server", daemon=True)
         thread.start()
@@ -108,7 +116,53 @@ def start(
         if not server.started:
             raise UserError(f"the label server did not start on {host}; look at the messages above")
         port = listening.getsockname()[1]
-        return Served(_url(host, port, token), port, token, desk, server, thread, stack.pop_all().close)
+        url = _url(host, port, token)
+        return Served(url, port, token, trainer, progress, server, thread, stack.pop_all().close)
+    raise AssertionError("unreachable")
+
+
+def _make_room(folder: Path) -> None:
+    """A folder for the double of a run that is trained elsewhere: a new one, or that of an earlier such page."""
+    with disk_errors(folder, None):
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / "config.yaml").exists() and any(path.name not in HALF_MADE for path in folder.iterdir()):
+            raise UserError(f"{folder} holds something else; --remote needs a new folder, or one that it made earlier")
+
+
+def _open_page(
+    folder: Path,
+    secret: bytes,
+    rules: Rules,
+    instruction: str | None,
+    clips: ClipSource | None,
+    alive: Callable[[], bool] | None,
+) -> Opened:
+    """The desk and the application of the run in `folder`, and what closes them."""
+    from ubp2.labelling.app import Page
+    from ubp2.labelling.desk import Desk
+    from ubp2.labelling.leases import Leases
+    from ubp2.labelling.reception import page_name
+    from ubp2.labelling.tickets import Tickets
+    from ubp2.preference.store import LabelStore
+
+    run = Run.open(folder)
+    config = run.config
+    rules = dataclasses.replace(rules, budget=config.preferences.budget, steps=config.steps)
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(LabelStore(run.labels))
+        clips = _clips(run) if clips is None else clips
+        stack.callback(clips.close)
+        desk = Desk(folder, store, clips, Tickets(secret), Leases(folder / "leases.json"), rules, alive)
+        session = {
+            "run": page_name(secret),  # what a browser keeps for us, it keeps apart
+            "env": config.env,
+            "title": folder.resolve().name,
+            "instruction": instruction or config.teacher.instruction or default_instruction(config.env),
+            "cameras": list(getattr(clips, "cameras", ())),
+            "show_agreement": rules.show_agreement,
+            "overlap": rules.overlap,
+        }
+        return desk, Page(desk, session).build(), stack.pop_all().close
     raise AssertionError("unreachable")
 
 
@@ -201,6 +255,7 @@ def label(args: Label) -> tuple[dict[str, Any], str]:
             again=args.again,
             show_agreement=args.agreement,
             instruction=args.instruction,
+            remote=args.remote,
         )
         try:
             for line in _greeting(args, served):
@@ -209,7 +264,7 @@ def label(args: Label) -> tuple[dict[str, Any], str]:
                 open_browser(served.url)
             while served.alive and not stop.wait(0.5):
                 pass
-            progress = served.desk.progress()
+            progress = served.progress()
         finally:
             served.stop()
     url = served.url.partition("?")[0]
@@ -223,6 +278,10 @@ def _greeting(args: Label, served: Served) -> list[str]:
         lines.append(f"(port {args.port} is taken)")
     if served.token:
         lines.append("whoever has this address can answer; it is shown this once")
+    if served.trainer_token:
+        address = served.url.partition("?")[0].rstrip("/")
+        lines.append(f"on the machine that trains: export {TRAINER_VARIABLE}={served.trainer_token}")
+        lines.append(f"                            ubp2 train --env ENV --teacher {address}")
     return [*lines, "Ctrl-C ends it; answers are saved as they come"]
 
 

@@ -15,7 +15,7 @@ from ubp2.labelling.choices import CHOICES, Choice
 from ubp2.labelling.security import Refused
 from ubp2.preference.teachers import TEACHERS
 
-__all__ = ["annotator", "body", "choice", "key", "pair", "reason", "seconds"]
+__all__ = ["annotator", "body", "choice", "key", "pair", "parsed", "reason", "seconds"]
 
 NAME_CHARACTERS = 40
 REASON_CHARACTERS = 300
@@ -29,8 +29,13 @@ async def body(request: Request) -> dict[str, Any]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Refused(415, f"a request is JSON: send Content-Type application/json, got {kind[:60] or 'none'}")
+    return parsed(await request.body())
+
+
+def parsed(text: bytes) -> dict[str, Any]:
+    """The JSON object in a body."""
     try:
-        content = json.loads((await request.body()).decode("utf-8"), parse_constant=_not_json)
+        content = json.loads(text.decode("utf-8"), parse_constant=_not_json)
     except (ValueError, RecursionError):
         raise Refused(400, "the request is not JSON") from None
     if not isinstance(content, dict):

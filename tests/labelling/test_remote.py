@@ -1,0 +1,346 @@
+"""A trainer on one machine and its people on another: two folders that become the same, whatever fails between them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ubp2
+from tests.labelling.conftest import FakeClips, question
+from tests.training.test_people import config, rows
+from ubp2.archive import EpisodeArchive
+from ubp2.cli import main
+from ubp2.configs import Config
+from ubp2.errors import UserError
+from ubp2.labelling import courier, parcels
+from ubp2.labelling.courier import Courier, check_address
+from ubp2.labelling.options import TRAINER_VARIABLE
+from ubp2.labelling.serve import Served, start
+from ubp2.labelling.tickets import Tickets, run_secret
+from ubp2.preference.exchange import Event, Exchange, Place
+from ubp2.preference.store import LabelStore
+from ubp2.runs import Run
+from ubp2.types import Episode
+
+SPEC = {"obs_dim": 4, "action_dim": 2}
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(courier, "PAUSE", 0.02)
+    monkeypatch.setattr(courier, "LONGEST_PAUSE", 0.1)
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    served = serving(tmp_path)
+    monkeypatch.setenv(TRAINER_VARIABLE, served.trainer_token or "")
+    yield served
+    served.stop()
+
+
+def serving(tmp_path: Path, port: int = 0) -> Served:
+    (tmp_path / "clips").mkdir(exist_ok=True)
+    return start(tmp_path / "double", port=port, clips=FakeClips(tmp_path / "clips"), again=0.0, remote=True)
+
+
+def address(served: Served) -> str:
+    return f"http://127.0.0.1:{served.port}"
+
+
+def call(served: Served, path: str, content: Any, token: str | None = None) -> tuple[int, Any]:
+    data = content if isinstance(content, bytes) else json.dumps(content).encode()
+    headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {token}"} if token else {})
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address(served) + path, data, headers)) as reply:
+            return reply.status, json.load(reply)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)["error"]
+
+
+class Annotator(threading.Thread):
+    """Answers at the page, from the true reward that the trainer alone has."""
+
+    def __init__(self, served: Served, double: Path, run: Path) -> None:
+        super().__init__(daemon=True)
+        self.served, self.double, self.run_folder = served, double, run
+        self.done = threading.Event()
+        self.acknowledged = 0
+
+    def run(self) -> None:
+        while not self.done.wait(0.05):
+            try:
+                status, hand = call(self.served, "/api/next", {"annotator": "ann"})
+                if status == 200 and hand["pair"]:
+                    self.answer(hand["pair"]["id"])
+            except OSError:
+                pass  # the server is away for a while
+
+    def answer(self, pair: str) -> None:
+        tickets = Tickets(run_secret(self.double / "label.key"))
+        ticket = tickets.read("ann", pair)
+        assert ticket is not None
+        with (
+            LabelStore(self.double / "labels.sqlite") as store,
+            EpisodeArchive(self.run_folder / "episodes.sqlite") as archive,
+        ):
+            asked = store.question(ticket.question)
+            assert asked is not None
+            query, length = asked.query, len(asked.query.left_obs)
+            left = archive.rewards(query.left_episode, query.left_start, length).sum()
+            right = archive.rewards(query.right_episode, query.right_start, length).sum()
+        better = "equal" if left == right else "left" if (left > right) != tickets.swapped("ann", ticket) else "right"
+        said = {"annotator": "ann", "pair": pair, "choice": better, "key": f"key-{pair}"[:80], "seconds": 1.0}
+        self.acknowledged += call(self.served, "/api/answer", said)[0] == 200
+
+
+def test_a_run_taught_from_another_machine_is_the_run_of_the_oracle(tmp_path: Path, page: Served) -> None:
+    out, double = tmp_path / "run", tmp_path / "double"
+    person = Annotator(page, double, out)
+    person.start()
+    try:
+        result = ubp2.train(config(**{"teacher.url": address(page)}), out=out, progress=False)
+    finally:
+        person.done.set()
+        person.join()
+    oracle = dataclasses.replace(config(), teacher=Config().teacher)
+    ubp2.train(oracle, out=tmp_path / "oracle", progress=False)
+    assert result.labels == 12 and rows(out) == rows(tmp_path / "oracle")
+
+    assert rows(double) == rows(out), "the learning curve for the dashboard"
+    with EpisodeArchive(double / "episodes.sqlite") as there, EpisodeArchive(out / "episodes.sqlite") as here:
+        assert len(there) == len(here) > 0
+        for mine, theirs in zip(here.iterate(), there.iterate(), strict=True):
+            np.testing.assert_array_equal(mine.obs, theirs.obs)
+            assert mine.seed == theirs.seed and not theirs.true_reward.any(), "the reward stays where it is"
+    with LabelStore(double / "labels.sqlite") as there, LabelStore(out / "labels.sqlite") as here:
+        mine, theirs = here.notes("judged:"), there.notes("judged:")
+        assert sorted(mine.values()) == sorted(theirs.values()) and len(mine) == 12
+        assert there.notes()["decision"] == 400
+
+
+def test_what_the_scripted_teacher_says_reaches_the_page(tmp_path: Path, page: Served) -> None:
+    own = config(**{"teacher.url": address(page), "teacher.wait": "fallback", "teacher.patience": 0.05})
+    ubp2.train(own, out=tmp_path / "run", progress=False)
+    with LabelStore(tmp_path / "double" / "labels.sqlite") as store:
+        assert {given.annotator for given in store.given()} == {"oracle"} and store.waiting() == 0
+    with LabelStore(tmp_path / "run" / "labels.sqlite") as store:
+        assert len(store.given()) == 12, "and does not come back as a second answer"
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[Run]:
+    """The run of a trainer that has asked, as its process would have left it a moment ago."""
+    with Run.create(tmp_path / "run", Config(env="toy/reach")) as run:
+        fill(run, time.time() + 3600)
+        yield run
+
+
+def episode(index: int) -> Episode:
+    rng = np.random.default_rng(index)
+    obs, action = rng.normal(size=(6, 4)).astype(np.float32), rng.normal(size=(5, 2)).astype(np.float32)
+    return Episode(index, index, obs, action, rng.normal(size=5), np.zeros(5, np.bool_), terminated=False)
+
+
+def fill(run: Run, beat: float) -> None:
+    with EpisodeArchive(run.episodes) as archive, LabelStore(run.labels) as store:
+        for index in range(len(archive), 12):
+            archive.append(episode(index))
+        store.ask(100, 0, [question(i) for i in range(6)], "uniform")
+        store.note({"beat": beat, "trainer": "running"})
+
+
+def until(condition: Any) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def given(folder: Path) -> list[tuple[int, str, float, float]]:
+    path = folder / "labels.sqlite"
+    if not path.exists():
+        return []
+    with LabelStore(path) as store:
+        return sorted((each.query_id, each.annotator, each.label, each.weight) for each in store.given())
+
+
+def answer(page: Served, choice: str, key: str) -> str:
+    _, hand = call(page, "/api/next", {"annotator": "ann"})
+    pair = hand["pair"]["id"]
+    status, _ = call(page, "/api/answer", {"annotator": "ann", "pair": pair, "choice": choice, "key": key})
+    assert status == 200
+    return pair
+
+
+def asked(page: Served) -> bool:
+    status, found = call(page, "/api/next", {"annotator": "ann"})
+    return status == 200 and found["pair"] is not None
+
+
+def test_answers_and_what_is_undone_arrive_once(tmp_path: Path, page: Served, local: Run) -> None:
+    said: list[str] = []
+    carrier = Courier(local, address(page), SPEC, said.append)
+    carrier.start(patient=False)
+    until(lambda: asked(page))
+    for i, choice in enumerate(("left", "equal", "cant-tell", "right")):
+        answer(page, choice, f"key-number-{i}")
+    until(lambda: len(given(local.folder)) == 4)
+    call(page, "/api/undo", {"annotator": "ann", "key": "undo-number-1"})
+    until(lambda: len(given(local.folder)) == 3)
+    carrier.stop()
+    again = Courier(local, address(page), SPEC, said.append)  # the next process of the run: everything is there
+    again.start(patient=False)
+    again.stop()
+    assert given(local.folder) == given(tmp_path / "double") and not said
+
+
+def test_a_page_that_goes_away_and_comes_back_loses_nothing(tmp_path: Path, page: Served, local: Run) -> None:
+    said: list[str] = []
+    carrier = Courier(local, address(page), SPEC, said.append)
+    carrier.start(patient=False)
+    until(lambda: asked(page))
+    answer(page, "left", "key-number-0")
+    page.stop()
+    until(lambda: said)
+    with LabelStore(local.labels) as store:
+        store.ask(200, 1, [question(i) for i in range(6, 9)], "uniform")
+    back = serving(tmp_path, page.port)
+    try:
+        until(lambda: len(said) > 1)
+        assert "cannot be used now" in said[0] and said[1].endswith("is back")
+        for i in range(1, 9):
+            until(lambda: asked(back))
+            answer(back, "right", f"key-number-{i}")
+        until(lambda: len(given(local.folder)) == 9)
+        carrier.stop()
+        assert given(local.folder) == given(tmp_path / "double")
+    finally:
+        back.stop()
+
+
+def test_a_run_that_took_another_course_replaces_what_the_page_has(tmp_path: Path, page: Served, local: Run) -> None:
+    carrier = Courier(local, address(page), SPEC, print)
+    carrier.start(patient=False)
+    until(lambda: asked(page))
+    answer(page, "left", "key-number-0")
+    until(lambda: len(given(local.folder)) == 1)
+    carrier.stop()
+    with EpisodeArchive(local.episodes) as archive, LabelStore(local.labels) as store:
+        archive.truncate(3)
+        for index in range(3, 12):
+            archive.append(episode(index + 100)._replace(index=index))
+        store.ask(100, 0, [question(i + 50) for i in range(6)], "uniform")
+    again = Courier(local, address(page), SPEC, print)
+    again.start(patient=False)
+    again.stop()
+    with EpisodeArchive(local.episodes) as here, EpisodeArchive(tmp_path / "double" / "episodes.sqlite") as there:
+        assert [parcels.episode(each) for each in here.iterate()] == [parcels.episode(each) for each in there.iterate()]
+    with Exchange(local.labels) as here, Exchange(tmp_path / "double" / "labels.sqlite") as there:
+        assert here.questions() == there.questions()
+    assert given(local.folder) == given(tmp_path / "double") == []
+
+
+def test_before_its_first_sign_of_life_a_resumed_run_sends_nothing(tmp_path: Path, page: Served) -> None:
+    """It may be about to take back what it did after its checkpoint."""
+    with Run.create(tmp_path / "run", Config(env="toy/reach")) as run:
+        fill(run, beat=time.time() - 60)
+        carrier = Courier(run, address(page), SPEC, print)
+        carrier.start(patient=False)
+        time.sleep(0.3)
+        assert not asked(page)
+        fill(run, beat=time.time() + 1)
+        until(lambda: asked(page))
+        carrier.stop()
+
+
+def test_a_page_without_a_trainer_says_so(page: Served) -> None:
+    with urllib.request.urlopen(page.url) as reply:
+        assert "No trainer has connected yet" in reply.read().decode()
+    assert call(page, "/api/next", {"annotator": "ann"}) == (503, "no trainer has connected yet; this is tried again")
+    assert page.progress() == {"answered": 0, "asked": 0}
+
+
+def test_only_the_trainer_gets_in(tmp_path: Path, page: Served, local: Run) -> None:
+    token = page.trainer_token
+    for path in ("hello", "episode", "questions", "notes", "metrics", "answers"):
+        assert call(page, f"/api/trainer/{path}", {})[0] == 401
+        status, sentence = call(page, f"/api/trainer/{path}", {}, "x" * 32)
+        assert status == 401 and sentence.startswith("that is not the token")
+    assert call(page, "/api/trainer/answers", {"given": [], "after": 0}, token)[0] == 409
+    assert call(page, "/api/trainer/hello", b"{", token)[0] == 400
+    assert call(page, "/api/trainer/hello", {}, token)[0] == 400
+    Courier(local, address(page), SPEC, print).start(patient=False)
+    for path, body in (("episode", b"PK\x03\x04junk"), ("questions", b""), ("notes", {"notes": 3, "about": []})):
+        status, sentence = call(page, f"/api/trainer/{path}", body, token)
+        assert status in (400, 500) and isinstance(sentence, str)
+    plain = start(local.folder, port=0, clips=FakeClips(tmp_path))
+    try:
+        status, sentence = call(plain, "/api/trainer/hello", {}, token)
+        assert status == 404 and "--remote" in sentence
+    finally:
+        plain.stop()
+
+
+def test_a_page_is_for_one_run(tmp_path: Path, page: Served, local: Run) -> None:
+    Courier(local, address(page), SPEC, print).start(patient=False)
+    said = "belongs to another run; start one for this run with another folder"
+    with Run.create(tmp_path / "other", Config(env="toy/reach")) as other, pytest.raises(UserError, match=said):
+        Courier(other, address(page), SPEC, print).start(patient=False)
+
+
+def test_mistakes_are_told_in_a_sentence(
+    tmp_path: Path, page: Served, local: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for wrong in ("http://", "http://desk:x", "ftp://desk:1", "http://desk:1/page", "http://desk:1?token=1"):
+        with pytest.raises(UserError, match="the address of a page, such as"):
+            check_address(wrong)
+    with pytest.raises(UserError, match="has a password in it"):
+        check_address("http://me:secret@desk:8642")
+    assert check_address("http://desk:8642/") == "http://desk:8642"
+    with pytest.raises(UserError, match=r"cannot reach http://127.0.0.1:9: .*; start the page there with"):
+        Courier(local, "http://127.0.0.1:9", SPEC, print).start(patient=False)
+    monkeypatch.setenv(TRAINER_VARIABLE, "wrong")
+    with pytest.raises(UserError, match="that is not the token"):
+        Courier(local, address(page), SPEC, print).start(patient=False)
+    monkeypatch.delenv(TRAINER_VARIABLE)
+    with pytest.raises(UserError, match=f"set {TRAINER_VARIABLE} to what its server printed"):
+        Courier(local, address(page), SPEC, print)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").touch()
+    with pytest.raises(UserError, match="holds something else; --remote needs a new folder"):
+        start(tmp_path / "full", port=0, remote=True)
+
+
+def test_the_command_takes_an_address_for_a_teacher(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for spelled in (["--teacher", "http://127.0.0.1:9"], ["--teacher=http://127.0.0.1:9"]):
+        assert main(["train", "--env", "toy/reach", *spelled, "--out", str(tmp_path / "run")]) == 2
+        assert TRAINER_VARIABLE in capsys.readouterr().err
+
+
+def test_an_answer_from_elsewhere_is_what_was_said(tmp_path: Path) -> None:
+    with LabelStore(tmp_path / "a") as first, LabelStore(tmp_path / "b") as second:
+        ids = first.ask(1, 0, [question(0), question(1)], "uniform")
+        second.ask(1, 0, [question(0), question(1)], "uniform")
+        first.answer(ids[1], 1.0, 1.0, "ann", 2.5, key="k1", swapped=True)
+        first.answer(ids[1], 0.0, 1.0, "ann", 1.5, key="k2")
+        first.answer(ids[0], 0.5, 0.0, "bob", key="k3", reason="no clip")
+        first.withdraw("ann", key="undo")
+    with Exchange(tmp_path / "a") as first, Exchange(tmp_path / "b") as second:
+        events = first.events(0, 10, without="x")
+        assert events == [Event.of(json.loads(json.dumps(each))) for each in events] and len(events) == 4
+        assert second.take_in(events, "page/") == 4 and second.take_in(events, "page/") == 0
+        assert second.events(0, 10, without="page/") == []
+        assert [each[1:] for each in second.events(0, 10, without="x")] == [each[1:] for each in events]
+        unknown = events[0]._replace(id=9, place=Place(5, 0, events[0].place.fingerprint))
+        assert second.take_in([unknown], "page/") == 0, "a question that is not known here"
