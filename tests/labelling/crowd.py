@@ -100,7 +100,9 @@ def train(folder: Path, per_session: int = 20, waiting: int = 60) -> None:
         while lock:
             if store.waiting() < waiting:
                 ids = store.ask(100 * (session + 1), session, questions(folder, per_session, session), "uniform")
-                store.note({f"judged:{id}": 0.8 for id in ids} | {"trainer": "running", "decision": 100 * session})
+                store.note(
+                    {f"judged:{id}": 0.8 for id in ids} | {"trainer": "running", "decision": 100 * (session + 1)}
+                )
                 session += 1
             cursor = max([cursor, *(answer.id for answer in store.answers(after=cursor))])
             time.sleep(0.25)

@@ -269,9 +269,9 @@ def test_why_there_is_none_and_the_trainer_is_gone(place: Any):
     here = place(questions=1, budget=1000)
     lock = locks.take(here.folder)
     try:
-        here.store.note({"trainer": "waiting for answers", "decision": 70, "steps": 500, "waiting": "fallback"})
+        here.store.note({"trainer": "waiting for answers", "decision": 170, "steps": 500, "waiting": "fallback"})
         progress = here.desk.progress("ann")
-        assert (progress["trainer"], progress["decision"], progress["steps"]) == ("waiting for answers", 70, 500)
+        assert (progress["trainer"], progress["decision"], progress["steps"]) == ("waiting for answers", 170, 500)
         assert progress["waiting"] == "fallback" and progress["budget"] == 1000
         pair = here.shown("ann")
         here.desk.answer("ann", pair, "left", "key-00001", None)
@@ -291,6 +291,30 @@ def test_questions_that_a_trainer_asks_meanwhile_are_seen(place: Any):
         trainer.ask(200, 1, [question(50)], "uniform")
     here.desk._view.look(now=True)
     assert here.desk.next("ann").pair["left"]["clips"]["top"]["mp4"].startswith("/clips/clip-10")
+
+
+def test_what_a_resumed_trainer_makes_again_is_not_offered_meanwhile(place: Any):
+    """Its episodes are gone until it has come to that decision again; nobody should skip a pair for that."""
+    here = place()
+    ids = here.store.ask(200, 1, [question(i) for i in range(6, 8)], "uniform")
+    trainer = locks.take(here.folder)
+    here.store.note({"decision": 150})
+    offered = {here.tickets.read("ann", each) for each in answered(here, "ann")}
+    assert len(offered) == 6 and not {ticket.question for ticket in offered} & set(ids)
+    assert here.desk.next("ann").why == "waiting for the trainer"
+    here.store.note({"decision": 200})
+    here.desk._view.look(now=True)
+    assert len(answered(here, "ann")) == 2
+    os.close(trainer)
+
+
+def answered(here: Any, name: str) -> list[str]:
+    """All pairs that there are for somebody, each answered."""
+    found = []
+    while (pair := here.desk.next(name).pair) is not None:
+        here.desk.answer(name, pair["id"], "left", f"key-{len(found)}-{pair['id']}", 1.0)
+        found.append(pair["id"])
+    return found
 
 
 def test_the_secret_of_a_run_stays_and_is_private(tmp_path: Any):

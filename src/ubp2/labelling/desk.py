@@ -71,7 +71,7 @@ class Desk:
         self._tickets, self._leases = tickets, leases
         self._alive = (lambda: locks.held(folder)) if alive is None else alive
         self._lock = threading.RLock()
-        self._view = View(store, rules.overlap)
+        self._view = View(store, rules.overlap, self._alive)
         self._gallery = Gallery(clips)
         self._undone: dict[str, Ticket] = {}  # by annotator: an asked-again pair that was taken back
         self._undo_keys: OrderedDict[tuple[str, str], Ticket] = OrderedDict()  # so that a retry undoes nothing more

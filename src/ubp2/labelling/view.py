@@ -38,8 +38,15 @@ class Question(NamedTuple):
 class View:
     """Open questions in the order they were asked, current answers, checks and notes."""
 
-    def __init__(self, store: LabelStore, overlap: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._store, self._overlap, self._clock = store, overlap, clock
+    def __init__(
+        self,
+        store: LabelStore,
+        overlap: int,
+        alive: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`alive`: whether a trainer is at work. A resumed one makes episodes after its checkpoint again."""
+        self._store, self._overlap, self._alive, self._clock = store, overlap, alive, clock
         self._known: dict[int, Question] = {}
         self._next_look = float("-inf")
         self.open: dict[int, Question] = {}
@@ -56,15 +63,17 @@ class View:
         started = self._clock()
         if not now and started < self._next_look:
             return
+        self.notes = self._store.notes()
         pending = self._store.pending(overlap=self._overlap)
-        self.open = {each.id: Question.of(each) for each in pending}
+        reached = self.notes.get("decision") if self._alive() else None
+        self.open = {each.id: Question.of(each) for each in pending if reached is None or each.decision <= reached}
         self._known |= self.open
         self.given, self.answers, self.labels, self.checked = {}, Counter(), Counter(), {}
         for given in self._store.given():
             self._add(given)
         for check in self._store.checks():
             self.checked.setdefault(check.annotator, {})[check.query_id] = check.answered_at
-        self.notes, self.asked = self._store.notes(), self._store.count().asked
+        self.asked = self._store.count().asked
         self._newest = self._store.newest()
         ended = self._clock()
         self._next_look = ended + max(PAUSE, (ended - started) / SHARE)

@@ -22,10 +22,22 @@ from ubp2.training.programs import Programs, Selection, memory
 from ubp2.training.seeds import join
 from ubp2.training.state import Counters, State
 
-__all__ = ["ask", "fit", "phase", "planning", "write_fit"]
+__all__ = ["announce", "ask", "fit", "phase", "planning", "write_fit"]
 
 POLL = 0.25  # seconds between two looks for answers
 BEAT = 2.0  # seconds between two signs of life while waiting
+
+
+def announce(crew: Crew, counters: Counters) -> None:
+    """Tell whoever reads the label store where the run stands, once what came after its checkpoint is taken back."""
+    spec = crew.envs.spec._asdict()  # labels that are exported say what they are about
+
+    def tell(i: int) -> None:
+        crew.members[i].store.note({"environment": spec})
+        if crew.people:
+            _beat(crew, counters, crew.members[i].store, "running")
+
+    crew.each(tell, range(crew.size))
 
 
 def planning(crew: Crew, counters: Counters) -> np.ndarray:

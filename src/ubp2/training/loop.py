@@ -113,8 +113,6 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
 
 def _begin(crew: Crew, agent: Agent, programs: Programs) -> State:
     """Fresh state, or that of the newest checkpoint that all members have."""
-    spec = crew.envs.spec._asdict()  # labels that are exported say what they are about
-    crew.each(lambda i: crew.members[i].store.note({"environment": spec}), range(crew.size))
     folders = [member.run.checkpoints for member in crew.members]
     saved = checkpoint.load_common(folders)
     start = saved[0].decision if saved else 0
@@ -132,12 +130,14 @@ def _begin(crew: Crew, agent: Agent, programs: Programs) -> State:
         crew.envs.send_resets(first)
         for i, obs in crew.envs.receive_resets().items():
             state.ongoing.begin(i, first[i], obs)
+        asking.announce(crew, state.counters)
         return state
     for member, own in zip(crew.members, saved, strict=True):
         check_environment(EnvSpec.from_dict(own.meta["environment"]), crew.envs.spec)
         member.metrics.truncate(own.meta["metrics_position"])
     state = restore(crew, programs, saved)
     replay_current(crew.envs, state.ongoing)
+    asking.announce(crew, state.counters)
     told = imported.take(crew, programs, state) & imported.fitted(crew, state.counters)
     if told.any() and agent.fit is not None:
         asking.fit(crew, programs, state, told)
