@@ -1,5 +1,5 @@
-"""The command line: ubp2 train | eval | plot | report | compare | reproduce | info | envs | bench | lab | label
-| labels.
+"""The command line: ubp2 train | eval | plot | report | compare | reproduce | sweep | info | envs | bench | lab
+| label | labels.
 
 Parsing, help and errors in a configuration are over before anything heavy is imported; `ubp2.commands` imports jax and
 the environments where they are needed.
@@ -61,6 +61,7 @@ COMMANDS: Mapping[str, Command] = {
     "report": Command(evaluation_options.Report, commands.report),
     "compare": Command(evaluation_options.Compare, commands.compare),
     "reproduce": Command(experiment_options.Reproduce, commands.reproduce),
+    "sweep": Command(experiment_options.Sweep, commands.sweep),
     "info": Command(commands.Info, commands.info),
     "envs": Command(commands.Envs, commands.envs),
     "labels": Command(labels_options.Labels, commands.labels),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,19 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import tyro
 
-from ubp2 import population
+from ubp2 import descriptions, population
 from ubp2.bench import options
-from ubp2.config_io import to_dict
 from ubp2.configs import Config
 from ubp2.errors import UserError, unknown_name
 from ubp2.evaluation.options import Compare, Report
-from ubp2.experiments.options import Reproduce
+from ubp2.experiments.options import Reproduce, Sweep
 from ubp2.lab.options import Reward
 from ubp2.labelling.labels_options import Labels
 from ubp2.labelling.options import Label
 from ubp2.presets import DEFAULT_PRESET
-from ubp2.runs import Run, read_metrics
-from ubp2.system import cache_folder, devices, prepare_jax, versions
+from ubp2.runs import Run
+from ubp2.signals import CHECKPOINTED, fake_preempt, left_early
+from ubp2.system import devices, prepare_jax
 
 if TYPE_CHECKING:  # imports jax
     from ubp2.api import PopulationResult, RunResult
@@ -48,10 +46,9 @@ __all__ = [
     "plot",
     "report",
     "reproduce",
+    "sweep",
     "train",
 ]
-
-EXIT_CHECKPOINTED = 75  # EX_TEMPFAIL of sysexits.h: nothing is wrong, try again
 
 Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 Json = Annotated[Switch, tyro.conf.arg(help="Print one JSON object on stdout, and everything else on stderr.")]
@@ -81,6 +78,8 @@ class Train:
     """File of labels (ubp2 labels export) to begin with; they cost no budget; can be repeated."""
     out: Path | None = None
     """Folder of the new run; None: runs/ and a name made of the environment, the seed and the time."""
+    fake_preempt: float | None = None
+    """Send oneself SIGUSR1 at a random moment within so many seconds, as a scheduler does that needs the machine."""
     quiet: Switch = False
     """Show no progress."""
     json: Json = False
@@ -141,10 +140,20 @@ def train(args: Train) -> Outcome:
         raise UserError("--resume goes on in the folder of the run; leave out --out")
     if args.seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {args.seeds}")
+    if args.fake_preempt is not None and args.fake_preempt < 0:
+        raise UserError(f"--fake-preempt must not be negative, got {args.fake_preempt}")
     if args.labels:
         from ubp2.labelling import transfer
 
         transfer.check(args.labels, args.config)  # mistakes are told before jax is imported
+    with left_early():
+        if args.fake_preempt is not None:
+            fake_preempt(args.fake_preempt)
+        return _trained(args)
+
+
+def _trained(args: Train) -> Outcome:
+    """The run itself; while jax is imported and where the run hears no signal yet, a signal ends the process."""
     prepare_jax()
     from ubp2 import api
 
@@ -155,7 +164,7 @@ def train(args: Train) -> Outcome:
         result = api.train(args.config, seeds=args.seeds, labels=args.labels, out=args.out, progress=progress)
     if not result.finished:
         text = f"stopped at decision {result.decisions}; go on with: ubp2 train --resume {result.folder}"
-        return Outcome(_result_data(result), text, EXIT_CHECKPOINTED)
+        return Outcome(_result_data(result), text, CHECKPOINTED)
     runs = getattr(result, "runs", None)
     many, of = (f"{len(runs)} seeds, ", " in all") if runs else ("", "")
     lines = [f"finished: {many}{result.decisions} decisions, {result.labels} labels{of}"]
@@ -228,15 +237,10 @@ def compare(args: Compare) -> Outcome:
 
 def info(args: Info) -> Outcome:
     """Describe the installation, or a run."""
-    if args.run is None:
-        data = _describe_installation()
-    elif population.is_population(args.run):
-        data = _describe_population(args.run)
-    else:
-        data = _describe_run(args.run)
+    data = descriptions.installation() if args.run is None else descriptions.folder(args.run)
     if args.devices:
         data["devices"] = devices()
-    return Outcome(data, "\n".join(_lines(data)))
+    return Outcome(data, "\n".join(descriptions.lines(data)))
 
 
 def envs(args: Envs) -> Outcome:
@@ -295,68 +299,19 @@ def label(args: Label) -> Outcome:
 
 
 def reproduce(args: Reproduce) -> Outcome:
-    """Run a table or figure of the paper; 1: some cells failed, 75: stopped, the same command goes on."""
+    """Run a table or figure of the paper."""
     from ubp2.experiments import reproduce as experiments
 
-    if args.experiment is None:
-        data = experiments.listing()
-        width = max(map(len, data))
-        lines = [f"  {name:{width}}  {own['title']} ({own['place']})" for name, own in data.items()]
-        return Outcome({"experiments": data}, "\n".join(["ubp2 reproduce NAME, one of:", *lines]))
-    summary = experiments.run(args, lambda text: print(text, file=sys.stderr, flush=True))
-    lines = [f"report: {summary.page}"] if summary.page else []
-    failed, stopped = summary.groups_in("failed"), summary.groups_in("stopped")
-    if failed:
-        lines.append(f"{len(failed)} of {len(summary.outcomes)} failed; the same command tries them again")
-    if stopped:
-        lines.append("stopped; the same command goes on")
-    code = EXIT_CHECKPOINTED if stopped else int(bool(failed))
-    return Outcome(experiments.as_data(summary), "\n".join(lines), code)
+    return Outcome(*experiments.answer(args))
+
+
+def sweep(args: Sweep) -> Outcome:
+    """Start, look at, stop or resume a sweep."""
+    from ubp2.experiments import sweep as experiments
+
+    return Outcome(*experiments.answer(args))
 
 
 def _evaluation_lines(scores: Mapping[str, float]) -> list[str]:
     width = max(map(len, scores), default=0)
     return [f"  {name:{width}}  {value:.3g}" for name, value in scores.items()]
-
-
-def _describe_installation() -> dict[str, Any]:
-    from ubp2.envs.gl import choose_backend
-
-    choose_backend()
-    rendering = os.environ.get("MUJOCO_GL", "the default of this platform")
-    return {"versions": versions(), "cache": cache_folder(), "rendering": rendering}
-
-
-def _describe_run(run: Path) -> dict[str, Any]:
-    config, rows = Run.open(run).config, read_metrics(run)
-    used = [row["labels/used"] for row in rows if "labels/used" in row]
-    evaluations = [row for row in rows if row.get("kind") == "eval"]
-    return {
-        "run": run,
-        "decisions": max((row["decision"] for row in rows), default=0),
-        "of": config.steps,
-        "labels": max(used, default=0),
-        "evaluation": evaluations[-1] if evaluations else {},
-        "config": to_dict(config),
-    }
-
-
-def _describe_population(folder: Path) -> dict[str, Any]:
-    """What is common, then each member."""
-    members = {path.name: _describe_run(path) for path in population.members(folder)}
-    configs = [own.pop("config") for own in members.values()]
-    common = {"run": folder, "seeds": len(members), "labels": sum(own["labels"] for own in members.values())}
-    return {**common, "members": members, "config": configs[0]}
-
-
-def _lines(data: Mapping[str, Any], indent: str = "") -> list[str]:
-    """Nested data as indented 'name: value' lines."""
-    lines = []
-    for key, value in data.items():
-        if isinstance(value, Mapping):
-            lines += [f"{indent}{key}:", *_lines(value, indent + "  ")]
-        elif isinstance(value, list):
-            lines.append(f"{indent}{key}: {', '.join(map(str, value))}")
-        else:
-            lines.append(f"{indent}{key}: {value}")
-    return lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import time
 from pathlib import Path
 
 from ubp2.errors import UserError
@@ -12,6 +13,7 @@ from ubp2.errors import UserError
 __all__ = ["LOCK", "held", "take"]
 
 LOCK = "run.lock"
+_LOOKS = 5
 
 
 def take(folder: Path, name: str = LOCK, what: str = "the run") -> int:
@@ -21,7 +23,7 @@ def take(folder: Path, name: str = LOCK, what: str = "the run") -> int:
     """
     lock = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _flock(lock)
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
     except BlockingIOError:
@@ -37,6 +39,16 @@ def take(folder: Path, name: str = LOCK, what: str = "the run") -> int:
     return lock
 
 
+def _flock(lock: int) -> None:
+    """Take it, with patience for whoever is just looking (`held`), who has it for a moment."""
+    for _ in range(_LOOKS):
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.02)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 def held(folder: Path) -> bool:
     """Whether some process writes to the folder now."""
     try:
@@ -44,7 +56,7 @@ def held(folder: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     finally:

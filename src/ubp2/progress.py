@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
@@ -23,6 +23,7 @@ class Progress:
     `update` takes the decision and any of these fields; what is left out keeps its last value:
     phase ("warm-up", "planning", "policy" and the like), labels, budget, success, seeds. It is cheap to call.
     With several seeds the phase is that of the slowest, labels and budget are those of all, and success is the mean.
+    `above` draws something over the bar on a terminal: what it returns is for rich, and asked for at every refresh.
     """
 
     def __init__(
@@ -32,11 +33,13 @@ class Progress:
         stream: TextIO | None = None,
         *,
         start: int = 0,
+        above: Callable[[], Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.total = total
         self._quiet = quiet
         self._stream = sys.stderr if stream is None else stream
+        self._above = above
         self._clock = clock
         self._fields: dict[str, Any] = {}
         self._bar: Bar | None = None
@@ -49,7 +52,7 @@ class Progress:
         self._marks = [(self._clock(), self._decision)]
         self._last_line = self._clock()
         if not self._quiet and self._stream.isatty():
-            self._bar = _make_bar(self._stream)
+            self._bar = _make_bar(self._stream, self._above)
             self._task = self._bar.add_task("", total=self.total, completed=self._decision, text="")
             self._bar.start()
         return self
@@ -125,12 +128,18 @@ class Progress:
         print(f"{self._decision}/{self.total} decisions  {self._text()}".rstrip(), file=self._stream, flush=True)
 
 
-def _make_bar(stream: TextIO) -> Bar:
+def _make_bar(stream: TextIO, above: Callable[[], Any] | None = None) -> Bar:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    return Bar(
+    class Below(Bar):
+        def get_renderables(self) -> Iterable[Any]:
+            if above is not None:
+                yield above()
+            yield from super().get_renderables()
+
+    return Below(
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TextColumn("{task.fields[text]}", markup=False),

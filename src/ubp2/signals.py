@@ -1,14 +1,23 @@
-"""Ctrl-C and SIGTERM: whoever works in this process is told, and says itself what stopping means."""
+"""Ctrl-C, SIGTERM and SIGUSR1: whoever works in this process is told, and says itself what stopping means.
+
+SIGUSR1 is what schedulers of clusters are told to send some time before they end a job; it means what SIGTERM means.
+"""
 
 from __future__ import annotations
 
+import os
+import random
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["heard"]
+__all__ = ["CHECKPOINTED", "fake_preempt", "heard", "left_early"]
+
+CHECKPOINTED = 75  # EX_TEMPFAIL of sysexits.h: nothing is wrong, a checkpoint is there, run it again
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 @contextmanager
@@ -21,9 +30,29 @@ def heard(handle: Callable[[int], None]) -> Iterator[None]:
     def call(number: int, frame: FrameType | None) -> None:
         handle(number)
 
-    before = {number: signal.signal(number, call) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, call) for number in _STOPPING}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def left_early() -> Iterator[None]:
+    """Where there is nothing to save yet, or any more: a request to stop ends the process, to be run again."""
+
+    def leave(number: int) -> None:
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        sys.exit(CHECKPOINTED)
+
+    with heard(leave):
+        yield
+
+
+def fake_preempt(seconds: float) -> None:
+    """Send this process SIGUSR1 at a random moment within `seconds`, as a scheduler that wants the machine back."""
+    timer = threading.Timer(random.uniform(0.0, seconds), os.kill, (os.getpid(), signal.SIGUSR1))
+    timer.daemon = True
+    timer.start()

@@ -9,6 +9,7 @@ A cell is described by its configuration alone: what was trained under another o
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,7 +98,7 @@ def cells(
 ) -> list[Cell]:
     """Every method on every task; mistakes in settings are told before anything runs."""
     if preset not in _MODEL_FREE:
-        raise UserError(f"ubp2 reproduce has the presets {', '.join(_MODEL_FREE)}, got '{preset}'")
+        raise UserError(f"cells have the presets {', '.join(_MODEL_FREE)}, got '{preset}'")
     if seeds is not None and seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}")
     found = []
@@ -141,7 +142,7 @@ def _config(method: Method, base: Config, name: str, settings: Mapping[str, Any]
         }
         config = overridden(config, shared)
     budget = max(round(given(base.preferences.budget) * method.budget), 1)
-    config = overridden(config, {**method.settings, "preferences.budget": budget, **settings})
+    config = overridden(config, {"preferences.budget": budget, **method.settings, **settings})
     try:
         return resolve(config, episode_decisions)
     except UserError as error:
@@ -149,7 +150,10 @@ def _config(method: Method, base: Config, name: str, settings: Mapping[str, Any]
 
 
 def groups(cell: Cell, together: int | None = None) -> list[Group]:
-    """The seeds of a cell by folder: those that are there, then new ones, at most `together` in one program."""
+    """The seeds of a cell by folder, in their order: those that are there, and new ones, `together` in one program.
+
+    The order does not depend on which of them began first: a task of a cluster knows its group by its number.
+    """
     _settle_config(cell)
     there = _existing(cell)
     taken = {seed for group in there for seed in range(group.first, group.first + group.seeds)}
@@ -161,7 +165,7 @@ def groups(cell: Cell, together: int | None = None) -> list[Group]:
             new[-1] = Group(cell, last.first, last.seeds + 1)
         else:
             new.append(Group(cell, seed, 1))
-    return [*there, *new]
+    return sorted([*there, *new], key=lambda group: group.first)
 
 
 def _settle_config(cell: Cell) -> None:
@@ -187,7 +191,7 @@ def _existing(cell: Cell) -> list[Group]:
             count = int(match[2] or first) - first + 1
             if first < cell.seeds:
                 found.append(Group(cell, first, count, _evaluated(folder, count)))
-    return sorted(found, key=lambda group: group.first)
+    return found
 
 
 def _evaluated(folder: Path, seeds: int) -> int:
@@ -214,7 +218,7 @@ def write_config(cell: Cell) -> Path:
     cell.folder.mkdir(parents=True, exist_ok=True)
     path = cell.folder / CONFIG
     if not path.exists():
-        partial = path.with_suffix(".tmp")
+        partial = path.with_name(f"{CONFIG}.{uuid.uuid4().hex}.tmp")  # other seeds of the cell may begin just now
         save_yaml(cell.config, partial)
         partial.replace(path)
     return path

@@ -19,16 +19,17 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ubp2 import locks, population
 from ubp2.errors import UserError
 from ubp2.experiments.cells import Group, short, write_config
 from ubp2.experiments.child import PARENT
+from ubp2.signals import CHECKPOINTED
 
-__all__ = ["Outcome", "Workers", "command", "decision", "label"]
+__all__ = ["Outcome", "Workers", "command", "decision", "failure", "label", "last_rows", "written"]
 
-CHECKPOINTED = 75  # ubp2 train was asked to stop, and has written a checkpoint
-_PATIENCE = 60.0  # seconds
+_PATIENCE = 120.0  # seconds; a server of shared folders gives up the locks of a dead machine after about 90
 _TAIL = 8  # lines of a log that tell why a run failed
 
 
@@ -60,14 +61,27 @@ def command(group: Group) -> list[str]:
 def decision(group: Group) -> int:
     """How far a group has come: the last decision in the metrics of its first seed."""
     member = group.folder if group.seeds == 1 else group.folder / f"s{group.first}"
+    rows = last_rows(member)
+    return int(rows[-1].get("decision", 0)) if rows else 0
+
+
+def last_rows(member: Path) -> list[dict[str, Any]]:
+    """The last rows in the metrics of a run, whoever writes to them now; none where nothing can be read."""
     try:
         with (member / "metrics.jsonl").open("rb") as stream:
-            stream.seek(max(stream.seek(0, os.SEEK_END) - 65536, 0))
+            start = stream.seek(max(stream.seek(0, os.SEEK_END) - 65536, 0))
             lines = stream.read().splitlines(keepends=True)
-        whole = [line for line in lines if line.endswith(b"\n")]
-        return int(json.loads(whole[-1])["decision"])
-    except (OSError, ValueError, KeyError, IndexError):
-        return 0
+        return [json.loads(line) for line in lines[start > 0 :] if line.endswith(b"\n")]
+    except (OSError, ValueError):
+        return []
+
+
+def failure(group: Group) -> str:
+    """Why the last attempt at a group was given up; empty where none was."""
+    try:
+        return _failed(group).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 class Workers:
@@ -99,6 +113,15 @@ class Workers:
         """Nothing to give back."""
 
     def _train(self, group: Group, clips: bool) -> Outcome:
+        with suppress(OSError):
+            _failed(group).unlink()
+        outcome = self._tried(group, clips)
+        if outcome.state == "failed":
+            with suppress(OSError):  # a full disk may be why
+                _failed(group).write_text(outcome.reason, encoding="utf-8")
+        return outcome
+
+    def _tried(self, group: Group, clips: bool) -> Outcome:
         code = 0
         for attempt in range(1, self._retries + 2):
             if self._stopping.is_set():
@@ -123,9 +146,9 @@ class Workers:
         if not group.folder.exists():
             return
         end = time.monotonic() + _PATIENCE
-        while _written(group.folder) and time.monotonic() < end and not self._stopping.wait(0.2):
+        while written(group.folder) and time.monotonic() < end and not self._stopping.wait(0.2):
             pass  # the child of a command that was killed is writing its checkpoint
-        if not _written(group.folder) and not _resumable(group.folder):
+        if not written(group.folder) and not _resumable(group.folder):
             shutil.rmtree(group.folder)
 
     def _call(self, arguments: list[str], log: Path) -> int:
@@ -171,13 +194,17 @@ def _resumable(folder: Path) -> bool:
     return all(any((member / "checkpoints").glob("*/manifest.json")) for member in members)
 
 
-def _written(folder: Path) -> bool:
+def written(folder: Path) -> bool:
     """Whether a process writes to a run in the folder."""
     return any(locks.held(path.parent) for path in (folder / locks.LOCK, *folder.glob(f"s*/{locks.LOCK}")))
 
 
 def _log(group: Group) -> Path:
     return group.folder.with_name(f"{group.folder.name}.log")
+
+
+def _failed(group: Group) -> Path:
+    return group.folder.with_name(f"{group.folder.name}.failed")
 
 
 def _last_words(log: Path) -> str:

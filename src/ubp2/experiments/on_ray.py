@@ -1,7 +1,7 @@
-"""Groups of seeds as tasks of a Ray cluster: Ray places them, and moves those of a node that dies.
+"""Groups of seeds as tasks of a Ray cluster: Ray places them by their resources, and tries again what fails or is lost.
 
-Each task is the local `Workers` for one group, on whatever node it lands, so that retries, logs, clips and checkpoints
-are the same. Run folders must lie on a path that all nodes share. A task that is moved goes on from its checkpoint.
+Each task is the local `Workers` for one group, on whatever node it lands, so that logs, clips and checkpoints are the
+same. Run folders must lie on a path that all nodes share. A task that is tried again goes on from its checkpoint.
 """
 
 from __future__ import annotations
@@ -16,19 +16,31 @@ from typing import Any
 from ubp2.errors import UserError
 from ubp2.experiments.cells import Group
 from ubp2.experiments.execution import Outcome, Workers, label
+from ubp2.experiments.resources import Resources
 
 __all__ = ["RayWorkers"]
 
 FORCE_AFTER = 120  # seconds; a worker that is killed takes its run along, which still writes a checkpoint
 
 
+class RunFailed(Exception):
+    """A run ended with an error: Ray tries it again, where it likes."""
+
+
 class RayWorkers:
     """The interface of `Workers` over a cluster: the one at `address`, RAY_ADDRESS, or a new one on this machine."""
 
-    def __init__(self, retries: int, say: Callable[[str], None], address: str | None = None) -> None:
+    def __init__(
+        self,
+        retries: int,
+        say: Callable[[str], None],
+        address: str | None = None,
+        needs: Callable[[Group], Resources] = lambda _: Resources(2),
+    ) -> None:
         self._ray = _imported()
         self._retries = retries
         self._say = say
+        self._needs = needs
         self._tasks: dict[Any, Group] = {}
         self._stopping = threading.Event()
         try:
@@ -39,13 +51,14 @@ class RayWorkers:
     def run(self, groups: Sequence[Group], clips: bool) -> Iterator[Outcome]:
         """Train every group; yields each as it ends, whatever became of it."""
         ray = self._ray
-        resources = ray.cluster_resources()
-        gpus = 1 if resources.get("GPU", 0) >= 1 else 0
-        cpus = min(2, int(resources.get("CPU", 1)))
-        train = ray.remote(_train).options(num_cpus=cpus, num_gpus=gpus, max_retries=-1)
-        placed = f"{cpus} cores" + (" and a GPU" if gpus else "")
-        self._say(f"Ray: {len(ray.nodes())} nodes, {resources.get('CPU', 0):.0f} cores; {placed} for each group")
-        self._tasks = {train.remote(_absolute(group), self._retries, clips): group for group in groups}
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        cores, devices = (sum(node.get(kind, 0) for node in nodes) for kind in ("CPU", "GPU"))
+        self._say(f"Ray: {len(nodes)} nodes, {cores:.0f} cores, {devices:.0f} GPUs")
+        train = ray.remote(_train)
+        for group in groups:
+            options = _fitting(self._needs(group), nodes)
+            task = train.options(**options, max_retries=self._retries, retry_exceptions=[RunFailed])
+            self._tasks[task.remote(_absolute(group), clips)] = group
         waiting = list(self._tasks)
         asked = 0
         while waiting:
@@ -68,17 +81,18 @@ class RayWorkers:
     def _outcome(self, task: Any) -> Outcome:
         group = self._tasks[task]
         try:
-            state, attempts, reason = self._ray.get(task)
-            return Outcome(group, state, attempts, reason)
+            return Outcome(group, self._ray.get(task))
+        except RunFailed as error:
+            return Outcome(group, "failed", self._retries + 1, str(error.args[0]))
         except self._ray.exceptions.TaskCancelledError:
             return Outcome(group, "stopped")
         except self._ray.exceptions.RayError as error:
             return Outcome(group, "failed", reason=f"{label(group)}: {error}")
 
 
-def _train(group: Group, retries: int, clips: bool) -> tuple[str, int, str]:
+def _train(group: Group, clips: bool) -> str:
     """On a node: one group, to its end or until it is cancelled."""
-    workers, outcomes, done = Workers(1, retries, lambda _: None), [], threading.Event()
+    workers, outcomes, done = Workers(1, 0, lambda _: None), [], threading.Event()
     asked = threading.Event()
 
     def work() -> None:
@@ -98,7 +112,15 @@ def _train(group: Group, retries: int, clips: bool) -> tuple[str, int, str]:
     finally:
         signal.signal(signal.SIGINT, before)
     (outcome,) = outcomes
-    return outcome.state, outcome.attempts, outcome.reason
+    if outcome.state == "failed":
+        raise RunFailed(outcome.reason)
+    return outcome.state
+
+
+def _fitting(needs: Resources, nodes: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Options of a task; not more than the largest node has, where it would wait for ever."""
+    cores, devices = (max(node.get(kind, 0) for node in nodes) for kind in ("CPU", "GPU"))
+    return {"num_cpus": min(needs.cpus, cores), "num_gpus": min(needs.gpus, devices)}
 
 
 def _absolute(group: Group) -> Group:

@@ -1,4 +1,4 @@
-"""What `ubp2 reproduce` takes. Imports nothing heavy: its help is as instant as all help."""
+"""What `ubp2 reproduce` and `ubp2 sweep` take. Imports nothing heavy: their help is as instant as all help."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import yaml
 
 from ubp2.errors import UserError
 
-__all__ = ["Reproduce", "settings"]
+__all__ = ["WORKS", "Reproduce", "Sweep", "settings"]
+
+WORKS = ("status", "stop", "resume", "cell")
 
 Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
@@ -44,14 +46,45 @@ class Reproduce:
     """Groups of seeds that train side by side (local)."""
     together: int | None = None
     """Most seeds in one program; None: all seeds of a cell on a GPU, one on a CPU, where several gain nothing."""
-    retries: int = 2
-    """How often a failed group is tried again, from its last checkpoint."""
+    retries: int | None = None
+    """How often a failed group is tried again, from its last checkpoint; None: 2, on Ray 10, where lost nodes count."""
     no_clips: Switch = False
     """Film nothing."""
     dry_run: Switch = False
     """Show the plan with its cost, and stop."""
     report_only: Switch = False
     """Train nothing; write the report of what is there."""
+    json: Switch = False
+    """Print one JSON object on stdout, and everything else on stderr."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Train a grid of tasks, methods, settings and seeds here, on Ray or on SLURM; status, stop, resume by its folder.
+
+    ubp2 sweep FILE.yaml starts one, or goes on with it. ubp2 sweep status | stop | resume DIR need its folder alone.
+    """
+
+    what: Annotated[str, tyro.conf.Positional]
+    """YAML file of the sweep (docs/sweeps.md); or status, stop, resume; or cell, which jobs of SLURM call."""
+    folder: Annotated[Path | None, tyro.conf.Positional] = None
+    """Folder of the sweep, for status, stop, resume and cell."""
+    on: Literal["local", "ray", "slurm"] | None = None
+    """Where cells run: processes here, a Ray cluster (extra ubp2[ray]), or an array job; None: as in the file."""
+    address: str | None = None
+    """Address of the Ray cluster; None: as in the file, RAY_ADDRESS, or a new one on this machine."""
+    jobs: int | None = None
+    """Groups of seeds that train side by side (local; slurm: tasks of the array); None: as in the file, or 1."""
+    retries: int | None = None
+    """How often a failed group is tried again, from its last checkpoint; None: 2, on Ray 10, where lost nodes count."""
+    out: Path | None = None
+    """Folder of the sweep; None: as in the file, or runs/ and its name."""
+    number: int | None = None
+    """Which group of seeds ubp2 sweep cell trains, counted from 0 as in the plan."""
+    fake_preempt: float | None = None
+    """slurm: run the array script here, and preempt each task at random moments, first within so many seconds."""
+    dry_run: Switch = False
+    """Show the plan with its cost and resources, and stop."""
     json: Switch = False
     """Print one JSON object on stdout, and everything else on stderr."""
 

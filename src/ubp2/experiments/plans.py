@@ -1,0 +1,190 @@
+"""Plans: the cells that are wanted, what is there of them, what the rest costs, and what each group needs to run.
+
+`ubp2 reproduce` and `ubp2 sweep` ask for one in different words; from here on they are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ubp2.config_io import overridden
+from ubp2.configs import Config
+from ubp2.envs.base import EnvSpec
+from ubp2.errors import UserError
+from ubp2.experiments import costs, resources
+from ubp2.experiments.catalogue import Experiment, Method
+from ubp2.experiments.cells import Cell, Group, cells, groups
+from ubp2.experiments.execution import label
+from ubp2.experiments.resources import Resources, Shape
+
+__all__ = ["How", "Plan", "Request", "describe", "plan"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is wanted, whoever asks."""
+
+    experiment: Experiment
+    tasks: tuple[str, ...]
+    methods: tuple[Method, ...]
+    preset: str
+    steps: int | None = None
+    seeds: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    together: int | None = None
+    resources: Mapping[str, Any] = field(default_factory=dict)  # in place of what is computed
+
+
+@dataclass(frozen=True)
+class How:
+    """Where and how it is trained."""
+
+    on: str = "local"
+    address: str | None = None
+    jobs: int = 1
+    retries: int | None = None
+    clips: bool = True
+    quiet: bool = False
+
+    @property
+    def tries_again(self) -> int:
+        """Retries, if nobody has said how many: on a cluster a node that is lost counts, too."""
+        return (10 if self.on == "ray" else 2) if self.retries is None else self.retries
+
+    def check(self) -> None:
+        """Refuse numbers that mean nothing."""
+        if self.jobs < 1:
+            raise UserError(f"--jobs must be at least 1, got {self.jobs}")
+        if self.retries is not None and self.retries < 0:
+            raise UserError(f"--retries must not be negative, got {self.retries}")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that is to be done, and where; costs and resources stand beside their groups."""
+
+    experiment: Experiment
+    methods: tuple[Method, ...]
+    cells: list[Cell]
+    groups: list[Group]
+    costs: list[costs.Cost]
+    resources: list[Resources]
+    out: Path
+
+    @property
+    def missing(self) -> list[Group]:
+        return [group for group in self.groups if not group.finished]
+
+    def needs(self, group: Group) -> Resources:
+        """The resources of one of its groups."""
+        return self.resources[self.groups.index(group)]
+
+
+def planned_cells(request: Request, out: Path = Path()) -> tuple[list[Cell], dict[str, EnvSpec]]:
+    """The cells with their configurations, checked, and the spec of each task."""
+    if request.together is not None and request.together < 1:
+        raise UserError(f"--together must be at least 1, got {request.together}")
+    specs = {task: _spec(task, request.settings) for task in request.tasks}
+    made = cells(
+        request.experiment,
+        request.tasks,
+        request.methods,
+        preset=request.preset,
+        steps=request.steps,
+        seeds=request.seeds,
+        settings=request.settings,
+        episode_decisions={task: spec.episode_decisions for task, spec in specs.items()},
+        out=out,
+    )
+    return made, specs
+
+
+def plan(request: Request, how: How, out: Path) -> Plan:
+    """What is there in `out`, and what is missing."""
+    how.check()
+    made, specs = planned_cells(request, out)
+    gpu = on_gpu(request.preset, how)
+    together = request.together or (None if gpu else 1)
+    found = [group for cell in made for group in groups(cell, together)]
+    seen = costs.rates_seen(found)
+    price, needs = [], []
+    for group in found:
+        spec = specs[group.cell.task]
+        price.append(costs.estimate(group, request.preset, spec.episode_decisions, seen))
+        shape = Shape(spec.obs_dim, spec.action_dim)
+        own = resources.needed(group.cell.config, group.seeds, shape, gpu=gpu)
+        needs.append(resources.overriding(own, request.resources))
+    return Plan(request.experiment, request.methods, made, found, price, needs, out)
+
+
+def on_gpu(preset: str, how: How) -> bool:
+    """Whether groups train on a GPU: here, where there is one; on a cluster, with presets that are made for one."""
+    return costs.device_kind() == "gpu" if how.on == "local" else preset != "cpu"
+
+
+def _spec(task: str, settings: Mapping[str, Any]) -> EnvSpec:
+    """Sizes and episode length from the environment itself: a task that does not exist is told here."""
+    from ubp2.envs.registry import make
+
+    own = {name: value for name, value in settings.items() if name.split(".")[0] == "environment"}
+    presented = replace(overridden(Config(env=task), own).environment, in_process=True)
+    try:
+        env = make(task, presented)
+    except UserError as error:
+        if task.startswith("dmc-visual/"):
+            raise UserError(
+                f"{task}: this version has no visual environments yet; the same tasks from the state of the simulator "
+                f"run with --tasks {task.replace('-visual', '')}"
+            ) from None
+        raise error
+    env.close()
+    return env.spec
+
+
+def refreshed(made: Plan) -> Plan:
+    """The same plan with what its groups have done since."""
+    found = {group.folder: group for cell in made.cells for group in groups(cell)}
+    return replace(made, groups=[found.get(group.folder, group) for group in made.groups])
+
+
+def describe(made: Plan) -> str:
+    """The plan as a person reads it: what is there, what is left, what it needs and costs."""
+    own = made.experiment
+    place = f" ({own.place})" if own.place else ""
+    lines = [f"{own.title}{place}: {len(made.cells)} cells in {made.out}"]
+    width = max(len(label(group)) for group in made.groups)
+    for group, cost, needs in zip(made.groups, made.costs, made.resources, strict=True):
+        steps = group.cell.config.steps
+        if group.finished:
+            lines.append(f"  {label(group):{width}}  finished")
+            continue
+        state = f"at {group.decision:,} of {steps:,}" if group.decision else "to do"
+        time = "" if cost.seconds is None else f"  about {costs.duration(cost.seconds)}"
+        lines.append(f"  {label(group):{width}}  {state}  {needs.words()}{time}")
+    return "\n".join([*lines, _left(made)])
+
+
+def _left(made: Plan) -> str:
+    """The sums over what is not finished."""
+    left = [cost for group, cost in zip(made.groups, made.costs, strict=True) if not group.finished]
+    if not left:
+        return "nothing is missing"
+    seconds = [cost.seconds for cost in left if cost.seconds is not None]
+    total = (
+        f"about {costs.duration(sum(seconds))} one after the other"
+        + (" and more, since not every rate is known" if len(seconds) < len(left) else "")
+        if seconds
+        else "for a time that nobody has measured on such a machine with this preset"
+    )
+    basis = (
+        "as seen here"
+        if all(cost.measured for cost in left)
+        else "by rates measured on one machine (docs/reproduce.md)"
+    )
+    return (
+        f"left: {sum(cost.decisions for cost in left):,} decisions, {sum(cost.labels for cost in left):,} labels, "
+        f"{sum(cost.megabytes for cost in left):,.0f} MB, {total}" + (f", {basis}" if seconds else "")
+    )

@@ -1,0 +1,198 @@
+"""Running a plan: train what is missing on processes or on Ray, show how it goes, stop when asked to, report.
+
+A file named `stop` in the folder of the plan asks for the same as Ctrl-C, from any machine that shares the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ubp2 import locks, signals
+from ubp2.database import disk_errors
+from ubp2.errors import UserError
+from ubp2.experiments import costs
+from ubp2.experiments.board import Board
+from ubp2.experiments.cells import Group
+from ubp2.experiments.execution import Outcome, Workers, label
+from ubp2.experiments.on_ray import RayWorkers
+from ubp2.experiments.plans import How, Plan, refreshed
+from ubp2.progress import Progress
+from ubp2.signals import CHECKPOINTED
+
+__all__ = ["STOP", "Answer", "Summary", "answer", "run", "stopped_by_file"]
+
+Answer = tuple[dict[str, Any], str, int]  # data, text, exit code: what a command answers
+Say = Callable[[str], None]
+
+STOP = "stop"
+_EVERY = 2.0  # seconds between two looks at the folders
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What became of a plan."""
+
+    plan: Plan
+    outcomes: list[Outcome]
+    page: Path | None
+
+    def groups_in(self, state: str) -> list[Outcome]:
+        return [outcome for outcome in self.outcomes if outcome.state == state]
+
+
+@contextlib.contextmanager
+def only_one(out: Path) -> Iterator[None]:
+    """Make the folder of a plan, and keep others from running the same one."""
+    with disk_errors(out, None):
+        out.mkdir(parents=True, exist_ok=True)
+        lock = locks.take(out)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def run(made: Plan, how: How, say: Say, *, train: bool = True) -> Summary:
+    """Train what is missing and report; the caller holds the folder (`only_one`)."""
+    (made.out / STOP).unlink(missing_ok=True)
+    outcomes = _execute(made, how) if train and made.missing else []
+    return Summary(made, outcomes, _report(refreshed(made), outcomes, say))
+
+
+def _execute(made: Plan, how: How) -> list[Outcome]:
+    """Train the missing groups; Ctrl-C, SIGTERM or the file let every run write a checkpoint."""
+    missing = made.missing
+    total = sum(group.cell.config.steps for group in missing)
+    board = Board(missing)
+    start = sum(group.decision for group in missing)
+    with Progress(total, quiet=how.quiet, start=start, above=board.drawn) as progress:
+        workers = _workers(made, how, progress.note)
+
+        def look() -> None:
+            rows = board.refresh()
+            busy = [label(row.group) for row in rows if row.state == "running"]
+            progress.update(sum(row.decision for row in rows), phase="; ".join(busy) or "between runs")
+
+        with (
+            contextlib.closing(workers),
+            signals.heard(lambda _: workers.stop()),
+            stopped_by_file(made.out, workers.stop, look),
+        ):
+            outcomes = []
+            for outcome in workers.run(missing, clips=how.clips):
+                outcomes.append(outcome)
+                progress.note(f"[{len(outcomes)}/{len(missing)}] {label(outcome.group)}: {outcome.state}")
+                if outcome.reason:
+                    progress.note(f"  {outcome.reason}")
+    return outcomes
+
+
+def _workers(made: Plan, how: How, say: Say) -> Workers | RayWorkers:
+    """Who trains: processes here, or tasks of a Ray cluster."""
+    if how.on == "ray":
+        return RayWorkers(how.tries_again, say, how.address, made.needs)
+    return Workers(how.jobs, how.tries_again, say)
+
+
+@contextlib.contextmanager
+def stopped_by_file(out: Path, stop: Callable[[], None], look: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Call `look` every two seconds, and `stop` once, as soon as the folder has the file that asks for it."""
+    done = threading.Event()
+
+    def watch() -> None:
+        asked = False
+        while not done.wait(_EVERY):
+            if not asked and (out / STOP).exists():
+                asked = True
+                stop()
+            look()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _report(made: Plan, outcomes: Sequence[Outcome], say: Say) -> Path | None:
+    """The page of what there is; None before the first evaluation."""
+    from ubp2.evaluation import report
+    from ubp2.evaluation.results import read_runs
+
+    own = made.experiment
+    begun = {group.folder: group.cell.method for group in made.groups if group.decision}
+    if not begun:
+        say("no run has been evaluated yet, so there is no report")
+        return None
+    titles = {method.name: method.title for method in made.methods}
+    wanted = {(cell.task, titles[cell.method]): frozenset(range(cell.seeds)) for cell in made.cells}
+    published = {titles[name]: row for name, row in own.published.items() if name in titles}
+    problems = [f"{label(outcome.group)} {outcome.state}: {outcome.reason}" for outcome in outcomes if outcome.reason]
+    try:
+        results = read_runs(
+            list(begun),
+            controller=own.controller,
+            names={folder: titles[method] for folder, method in begun.items()},
+            vary=own.vary,
+        )
+        return report.write(
+            replace(results, wanted=wanted),
+            made.out / "report",
+            title=f"{own.title} ({own.place})" if own.place else own.title,
+            published=published,
+            columns=own.columns,
+            order=list(titles.values()),
+            notes=[note for note in (own.note, *problems) if note],
+            bars=own.name.startswith("fig-"),
+            commands=[f"ubp2 {shlex.join(sys.argv[1:])}"] if sys.argv[1:2] in (["reproduce"], ["sweep"]) else [],
+        )
+    except UserError as error:  # hours of training are not to end as a mistake in a command
+        say(f"there is no report: {error}")
+        return None
+
+
+def answer(summary: Summary, again: str) -> Answer:
+    """What a command says at the end; `again`: how one goes on."""
+    lines = [f"report: {summary.page}"] if summary.page else []
+    failed, stopped = summary.groups_in("failed"), summary.groups_in("stopped")
+    if failed:
+        lines.append(f"{len(failed)} of {len(summary.outcomes)} failed; {again} tries them again")
+    if stopped:
+        lines.append(f"stopped; {again} goes on")
+    return as_data(summary), "\n".join(lines), CHECKPOINTED if stopped else int(bool(failed))
+
+
+def as_data(summary: Summary) -> dict[str, Any]:
+    """For --json."""
+    made = summary.plan
+    ended = {outcome.group.folder: outcome for outcome in summary.outcomes}
+
+    def state(group: Group) -> str:
+        return ended[group.folder].state if group.folder in ended else "finished" if group.finished else "to do"
+
+    def one(number: int, group: Group, cost: costs.Cost) -> Mapping[str, Any]:
+        needs = made.resources[number]
+        return {
+            "task": group.cell.task,
+            "method": group.cell.method,
+            "seeds": list(range(group.first, group.first + group.seeds)),
+            "folder": group.folder,
+            "state": state(group),
+            "decisions_left": cost.decisions,
+            "seconds_estimated": cost.seconds,
+            "cpus": needs.cpus,
+            "gpus": needs.gpus,
+        }
+
+    listed = [one(i, *each) for i, each in enumerate(zip(made.groups, made.costs, strict=True))]
+    return {"experiment": made.experiment.name, "out": made.out, "groups": listed, "report": summary.page}

@@ -1,0 +1,91 @@
+"""A sweep of runs as small as runs can be, its commands, and what tests read of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+SETTINGS = {
+    "model.width": 16,
+    "model.depth": 1,
+    "planner": {"horizon": 2, "samples": 16, "elites": 4, "policy_samples": 4, "iterations": 1},
+    "training": {"batch_size": 16, "warmup": 100, "warmup_updates": 10},
+    "preferences": {"every": 100, "per_session": 4, "candidates": 16},
+    "evaluation.episodes": 1,
+    "checkpoint.every": 50,
+}
+TINY = {
+    "name": "tiny",
+    "tasks": ["toy/reach"],
+    "methods": ["ubp2", "mbp"],
+    "steps": 600,
+    "settings": SETTINGS,
+}
+
+
+def write(folder: Path, **changes: Any) -> Path:
+    path = folder / "tiny.yaml"
+    path.write_text(yaml.safe_dump({**TINY, **changes}), encoding="utf-8")
+    return path
+
+
+def sweep(*words: Path | str) -> list[str]:
+    return [sys.executable, "-m", "ubp2", "sweep", *map(str, words)]
+
+
+def ran(*words: Path | str, seconds: float = 600) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(sweep(*words), capture_output=True, text=True, timeout=seconds)
+
+
+def waited(true: Callable[[], Any], seconds: float = 300.0) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if true():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def evaluations(out: Path) -> dict[str, list[dict[str, Any]]]:
+    """The evaluations of every run, without what measures the clock."""
+    found = {}
+    for path in sorted(out.rglob("metrics.jsonl")):
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        found[str(path.parent.relative_to(out))] = [
+            {name: value for name, value in row.items() if not name.startswith("time/")}
+            for row in rows
+            if row["kind"] == "eval"
+        ]
+    return found
+
+
+def resumed(out: Path) -> int:
+    """How often runs went on from a checkpoint."""
+    return sum(len(json.loads(path.read_text(encoding="utf-8"))["resumed"]) for path in out.rglob("info.json"))
+
+
+def training(out: Path) -> dict[Path, int]:
+    """Runs below a folder that train now and have a checkpoint, each with its process."""
+    found = {}
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            words = Path("/proc", process, "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if "ubp2.experiments.child" in words and "train" in words:
+            folder = Path(words[words.index("--out" if "--out" in words else "--resume") + 1])
+            if folder.is_relative_to(out) and any(folder.rglob("checkpoints/*/manifest.json")):
+                found[folder] = int(process)
+    return found
+
+
+def parent(process: int) -> int:
+    return int(Path("/proc", str(process), "stat").read_text().rpartition(")")[2].split()[1])
