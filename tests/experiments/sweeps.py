@@ -33,7 +33,7 @@ TINY = {
 
 def write(folder: Path, **changes: Any) -> Path:
     path = folder / "tiny.yaml"
-    path.write_text(yaml.safe_dump({**TINY, **changes}), encoding="utf-8")
+    path.write_text(yaml.safe_dump({**TINY, **changes}, sort_keys=False), encoding="utf-8")
     return path
 
 
@@ -76,10 +76,7 @@ def training(out: Path) -> dict[Path, int]:
     """Runs below a folder that train now and have a checkpoint, each with its process."""
     found = {}
     for process in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            words = Path("/proc", process, "cmdline").read_bytes().decode(errors="replace").split("\0")
-        except OSError:
-            continue
+        words = command(int(process))
         if "ubp2.experiments.child" in words and "train" in words:
             folder = Path(words[words.index("--out" if "--out" in words else "--resume") + 1])
             if folder.is_relative_to(out) and any(folder.rglob("checkpoints/*/manifest.json")):
@@ -87,5 +84,17 @@ def training(out: Path) -> dict[Path, int]:
     return found
 
 
+def command(process: int) -> list[str]:
+    """The words of a process; none if it has ended."""
+    try:
+        return Path("/proc", str(process), "cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
 def parent(process: int) -> int:
-    return int(Path("/proc", str(process), "stat").read_text().rpartition(")")[2].split()[1])
+    """The process that started another; 0 if that has ended."""
+    try:
+        return int(Path("/proc", str(process), "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0

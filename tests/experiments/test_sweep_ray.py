@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.experiments.sweeps import evaluations, parent, ran, resumed, sweep, training, waited, write
+from tests.experiments.sweeps import command, evaluations, parent, ran, resumed, sweep, training, waited, write
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
@@ -31,29 +31,35 @@ def cluster() -> Iterator[Any]:
         made.shutdown()
 
 
+def workers_of(out: Path) -> set[int]:
+    """Workers of Ray whose runs have a checkpoint; a run that was orphaned a moment ago has another parent."""
+    return {own for own in map(parent, training(out).values()) if command(own)[:1] and "ray::" in command(own)[0]}
+
+
 def node_of(cluster: Any, worker: int) -> Any:
     """The node that started a worker."""
     raylet = parent(worker)
     return next(node for node in cluster.worker_nodes if node.all_processes["raylet"][0].process.pid == raylet)
 
 
+def next_worker(out: Path) -> int:
+    """A worker whose run has a checkpoint and is not finished."""
+    assert waited(lambda: workers_of(out)), "no run has a checkpoint"
+    return workers_of(out).pop()
+
+
 def disturbed(cluster: Any, folder: Path, file: Path, workers: int) -> Path:
     """Run a sweep on the cluster, kill `workers` workers and then the node of a further one, and wait for its end."""
     out = folder / "disturbed"
     words = sweep(file, "--on", "ray", "--address", cluster.address, "--out", out, "--json")
-    command = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    killed: set[int] = set()
+    running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for _ in range(workers):
-        assert waited(lambda: set(map(parent, training(out).values())) - killed), "no run has a checkpoint"
-        worker = (set(map(parent, training(out).values())) - killed).pop()
-        os.kill(worker, signal.SIGKILL)
-        killed.add(worker)
-    assert waited(lambda: set(map(parent, training(out).values())) - killed - {1})
-    lost = node_of(cluster, (set(map(parent, training(out).values())) - killed - {1}).pop())
+        os.kill(next_worker(out), signal.SIGKILL)
+    lost = node_of(cluster, next_worker(out))
     cluster.remove_node(lost, allow_graceful=False)
     cluster.add_node(num_cpus=2)
-    text, errors = command.communicate(timeout=900)
-    assert command.returncode == 0, text + errors
+    text, errors = running.communicate(timeout=900)
+    assert running.returncode == 0, text + errors
     return out
 
 

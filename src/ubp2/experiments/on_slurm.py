@@ -72,7 +72,7 @@ def write(made: Plan, how: How) -> Path:
     script.write_text(
         _SCRIPT.format(
             name=made.experiment.name,
-            array=",".join(numbers) + (f"%{how.jobs}" if how.jobs > 1 else ""),
+            array=",".join(numbers) + (f"%{how.jobs}" if how.jobs else ""),
             cpus=needs.cpus,
             gpus="#SBATCH --gpus=1\n" if needs.gpus else "",
             notice=NOTICE,

@@ -74,7 +74,7 @@ class Sweep:
     address: str | None = None
     """Address of the Ray cluster; None: as in the file, RAY_ADDRESS, or a new one on this machine."""
     jobs: int | None = None
-    """Groups of seeds that train side by side (local; slurm: tasks of the array); None: as in the file, or 1."""
+    """Groups that train side by side; None: as in the file, or 1 here and no limit on SLURM; Ray goes by resources."""
     retries: int | None = None
     """How often a failed group is tried again, from its last checkpoint; None: 2, on Ray 10, where lost nodes count."""
     out: Path | None = None

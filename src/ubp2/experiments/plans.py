@@ -44,7 +44,7 @@ class How:
 
     on: str = "local"
     address: str | None = None
-    jobs: int = 1
+    jobs: int | None = None  # at once; None: one here, on a cluster as many as it takes
     retries: int | None = None
     clips: bool = True
     quiet: bool = False
@@ -56,7 +56,7 @@ class How:
 
     def check(self) -> None:
         """Refuse numbers that mean nothing."""
-        if self.jobs < 1:
+        if self.jobs is not None and self.jobs < 1:
             raise UserError(f"--jobs must be at least 1, got {self.jobs}")
         if self.retries is not None and self.retries < 0:
             raise UserError(f"--retries must not be negative, got {self.retries}")

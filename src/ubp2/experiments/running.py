@@ -99,7 +99,7 @@ def _workers(made: Plan, how: How, say: Say) -> Workers | RayWorkers:
     """Who trains: processes here, or tasks of a Ray cluster."""
     if how.on == "ray":
         return RayWorkers(how.tries_again, say, how.address, made.needs)
-    return Workers(how.jobs, how.tries_again, say)
+    return Workers(how.jobs or 1, how.tries_again, say)
 
 
 @contextlib.contextmanager

@@ -94,7 +94,7 @@ def _on_slurm(made: Plan, sweep: SweepFile, fake_preempt: float | None) -> Answe
         return {"out": made.out, "script": script, "submit": command, "tasks": len(made.missing)}, text, 0
     numbers = [made.groups.index(group) for group in made.missing]
     with signals.heard(lambda _: (made.out / STOP).touch()):
-        codes = on_slurm.emulate(script, numbers, sweep.jobs, fake_preempt, _say)
+        codes = on_slurm.emulate(script, numbers, sweep.jobs or 1, fake_preempt, _say)
     rows = [board.row(group) for group in made.groups]
     code = signals.CHECKPOINTED if signals.CHECKPOINTED in codes else int(any(codes))
     return _as_data(made, rows), board.text(rows), code

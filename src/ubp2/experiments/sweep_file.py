@@ -49,7 +49,7 @@ class SweepFile:
     out: str | None = None
     on: str = "local"
     address: str | None = None
-    jobs: int = 1
+    jobs: int | None = None
     retries: int | None = None
     clips: bool = False
 
