@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ubp2.config_io import overridden
+from ubp2.errors import UserError
 from ubp2.experiments.cells import Cell, Group
 from ubp2.experiments.on_ray import RayWorkers
 from ubp2.presets import preset
@@ -64,3 +65,8 @@ def test_a_task_that_is_stopped_leaves_a_checkpoint(workers: RayWorkers, tmp_pat
     assert outcome.state == "stopped", outcome.reason
     log = endless.folder.with_name("seeds-0.log").read_text(encoding="utf-8")
     assert "stopped at decision" in log, "the run was asked to stop, and not killed"
+
+
+def test_a_cluster_that_is_not_there_is_told_at_once() -> None:
+    with pytest.raises(UserError, match="there is no Ray cluster at 127.0.0.1:1: .*; start one with ray start --head"):
+        RayWorkers(retries=0, say=lambda _: None, address="127.0.0.1:1")

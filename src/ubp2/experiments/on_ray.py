@@ -6,7 +6,9 @@ same. Run folders must lie on a path that all nodes share. A task that is tried 
 
 from __future__ import annotations
 
+import re
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -43,6 +45,7 @@ class RayWorkers:
         self._needs = needs
         self._tasks: dict[Any, Group] = {}
         self._stopping = threading.Event()
+        _check_reachable(address)
         try:
             self._ray.init(address=address, log_to_driver=False, ignore_reinit_error=True, include_dashboard=False)
         except ConnectionError as error:
@@ -126,6 +129,17 @@ def _fitting(needs: Resources, nodes: Sequence[dict[str, float]]) -> dict[str, f
 def _absolute(group: Group) -> Group:
     """The same group for a process with another working folder."""
     return replace(group, cell=replace(group.cell, folder=Path(group.cell.folder).absolute()))
+
+
+def _check_reachable(address: str | None) -> None:
+    """Tell a wrong address at once; Ray itself tries for more than a minute."""
+    found = re.fullmatch(r"([\w.-]+):(\d+)", address or "")
+    if found is None:  # auto, local, ray://...: Ray knows what they mean
+        return
+    try:
+        socket.create_connection((found[1], int(found[2])), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(f"there is no Ray cluster at {address}: {error}; start one with ray start --head") from None
 
 
 def _imported() -> Any:
