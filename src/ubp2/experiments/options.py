@@ -60,10 +60,7 @@ class Reproduce:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Train a grid of tasks, methods, settings and seeds here, on Ray or on SLURM; status, stop, resume by its folder.
-
-    ubp2 sweep FILE.yaml starts one, or goes on with it. ubp2 sweep status | stop | resume DIR need its folder alone.
-    """
+    """Train a grid of tasks, methods, settings and seeds, here, on Ray or on SLURM; then status, stop, resume."""
 
     what: Annotated[str, tyro.conf.Positional]
     """YAML file of the sweep (docs/sweeps.md); or status, stop, resume; or cell, which jobs of SLURM call."""
