@@ -1,5 +1,5 @@
-"""The command line: ubp2 train | eval | plot | report | compare | reproduce | info | envs | bench | lab | label
-| labels.
+"""The command line: ubp2 train | eval | plot | report | compare | reproduce | tune | info | envs | bench | lab
+| label | labels.
 
 Parsing, help and errors in a configuration are over before anything heavy is imported; `ubp2.commands` imports jax and
 the environments where they are needed.
@@ -34,6 +34,7 @@ from ubp2.configs import Config
 from ubp2.errors import UserError, unknown_name
 from ubp2.evaluation import options as evaluation_options
 from ubp2.experiments import options as experiment_options
+from ubp2.experiments.tuning import options as tuning_options
 from ubp2.lab import options as lab_options
 from ubp2.labelling import labels_options
 from ubp2.labelling import options as labelling_options
@@ -61,6 +62,7 @@ COMMANDS: Mapping[str, Command] = {
     "report": Command(evaluation_options.Report, commands.report),
     "compare": Command(evaluation_options.Compare, commands.compare),
     "reproduce": Command(experiment_options.Reproduce, commands.reproduce),
+    "tune": Command(tuning_options.Tune, commands.tune),
     "info": Command(commands.Info, commands.info),
     "envs": Command(commands.Envs, commands.envs),
     "labels": Command(labels_options.Labels, commands.labels),

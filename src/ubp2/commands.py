@@ -20,6 +20,7 @@ from ubp2.configs import Config
 from ubp2.errors import UserError, unknown_name
 from ubp2.evaluation.options import Compare, Report
 from ubp2.experiments.options import Reproduce
+from ubp2.experiments.tuning.options import Tune
 from ubp2.lab.options import Reward
 from ubp2.labelling.labels_options import Labels
 from ubp2.labelling.options import Label
@@ -49,6 +50,7 @@ __all__ = [
     "report",
     "reproduce",
     "train",
+    "tune",
 ]
 
 EXIT_CHECKPOINTED = 75  # EX_TEMPFAIL of sysexits.h: nothing is wrong, try again
@@ -312,6 +314,15 @@ def reproduce(args: Reproduce) -> Outcome:
         lines.append("stopped; the same command goes on")
     code = EXIT_CHECKPOINTED if stopped else int(bool(failed))
     return Outcome(experiments.as_data(summary), "\n".join(lines), code)
+
+
+def tune(args: Tune) -> Outcome:
+    """Search settings for an environment; 1: some trials failed, 75: stopped, the same command goes on."""
+    from ubp2.experiments.tuning import search
+
+    summary = search.run(args, lambda text: print(text, file=sys.stderr, flush=True))
+    code = EXIT_CHECKPOINTED if summary.stopped else int(bool(summary.failed))
+    return Outcome(search.as_data(summary), search.as_text(summary), code)
 
 
 def _evaluation_lines(scores: Mapping[str, float]) -> list[str]:

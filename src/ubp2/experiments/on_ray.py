@@ -17,7 +17,7 @@ from ubp2.errors import UserError
 from ubp2.experiments.cells import Group
 from ubp2.experiments.execution import Outcome, Workers, label
 
-__all__ = ["RayWorkers"]
+__all__ = ["RayWorkers", "connected"]
 
 FORCE_AFTER = 120  # seconds; a worker that is killed takes its run along, which still writes a checkpoint
 
@@ -26,15 +26,11 @@ class RayWorkers:
     """The interface of `Workers` over a cluster: the one at `address`, RAY_ADDRESS, or a new one on this machine."""
 
     def __init__(self, retries: int, say: Callable[[str], None], address: str | None = None) -> None:
-        self._ray = _imported()
+        self._ray = connected(address)
         self._retries = retries
         self._say = say
         self._tasks: dict[Any, Group] = {}
         self._stopping = threading.Event()
-        try:
-            self._ray.init(address=address, log_to_driver=False, ignore_reinit_error=True, include_dashboard=False)
-        except ConnectionError as error:
-            raise UserError(f"there is no Ray cluster at {address}: {error}; start one with ray start --head") from None
 
     def run(self, groups: Sequence[Group], clips: bool) -> Iterator[Outcome]:
         """Train every group; yields each as it ends, whatever became of it."""
@@ -106,9 +102,14 @@ def _absolute(group: Group) -> Group:
     return replace(group, cell=replace(group.cell, folder=Path(group.cell.folder).absolute()))
 
 
-def _imported() -> Any:
+def connected(address: str | None) -> Any:
+    """Ray, as part of the cluster at `address`; None: at RAY_ADDRESS, or a new one on this machine."""
     try:
         import ray
     except ImportError:
-        raise UserError("--on ray needs Ray, which is not installed; run: pip install 'ubp2[ray]'") from None
+        raise UserError("this needs Ray, which is not installed; run: pip install 'ubp2[ray]'") from None
+    try:
+        ray.init(address=address, log_to_driver=False, ignore_reinit_error=True, include_dashboard=False)
+    except ConnectionError as error:
+        raise UserError(f"there is no Ray cluster at {address}: {error}; start one with ray start --head") from None
     return ray
