@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,7 +11,9 @@ import tyro
 from ubp2.errors import UserError
 from ubp2.presets import DEFAULT_PRESET
 
-__all__ = ["Tune", "check"]
+__all__ = ["TRIALS", "Tune", "check"]
+
+TRIALS = 20
 
 Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
@@ -30,8 +32,8 @@ class Tune:
     """A setting for every trial, such as 'model.width: 128'; can be repeated."""
     space: Path | None = None
     """YAML file of what is searched (docs/tune.md); None: what matters most for the agent."""
-    trials: int = 20
-    """Settings to try; the first are those of the preset as they are."""
+    trials: int | None = None
+    """Settings to try, of which the first are those of the preset as they are; None: 20, or those of --resume."""
     steps: int | None = None
     """Decisions of a trial that is not stopped early; None: those of the preset."""
     seeds: int = 1
@@ -78,5 +80,20 @@ def check(args: Tune) -> None:
         raise UserError(f"--cpus must be above 0, got {args.cpus}")
     if not args.reduction > 1:
         raise UserError(f"--reduction must be above 1, got {args.reduction}: at 3 a third goes on at each rung")
-    if args.env is None and args.resume is None:
+    if args.resume is not None:
+        _check_resume(args)
+    elif args.env is None:
         raise UserError("ubp2 tune needs an environment: --env toy/reach, or --resume DIR to go on with a search")
+
+
+_FREE = ("trials", "resume", "address", "jobs", "cpus", "gpus", "retries", "dry_run", "json")  # with --resume
+
+
+def _check_resume(args: Tune) -> None:
+    """A search goes on as it was asked for, on whatever machine."""
+    changed = [
+        each.name for each in fields(args) if each.name not in _FREE and getattr(args, each.name) != each.default
+    ]
+    if changed:
+        names = ", ".join(f"--{name}" for name in changed)
+        raise UserError(f"--resume goes on with the search as it was asked for; leave out {names}")

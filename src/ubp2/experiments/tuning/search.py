@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from ubp2.experiments.on_ray import connected
 from ubp2.experiments.options import settings
 from ubp2.experiments.tuning import study as studies
 from ubp2.experiments.tuning.judging import judge
-from ubp2.experiments.tuning.options import Tune, check
+from ubp2.experiments.tuning.options import TRIALS, Tune, check
 from ubp2.experiments.tuning.space import default, load
 from ubp2.experiments.tuning.study import Score, Study, Trial
 from ubp2.presets import preset
@@ -61,10 +61,10 @@ class Summary:
 def run(args: Tune, say: Callable[[str], None]) -> Summary:
     """Everything: plan, train what is missing, rank."""
     check(args)
-    study, out = _resumed(args) if args.resume else _asked(args)
+    study, out = _resumed(args, args.resume) if args.resume else _asked(args)
     found = studies.trials(study, out)
     if args.dry_run:
-        return Summary(study, out, [Ranked(trial, "to do", None) for trial in found], None, False)
+        return Summary(study, out, _in_order(study, found), None, False)
     with disk_errors(out, None):
         out.mkdir(parents=True, exist_ok=True)
         lock = locks.take(out)
@@ -79,28 +79,19 @@ def run(args: Tune, say: Callable[[str], None]) -> Summary:
         os.close(lock)
 
 
-def _resumed(args: Tune) -> tuple[Study, Path]:
+def _resumed(args: Tune, folder: Path) -> tuple[Study, Path]:
     """The search in a folder as it was asked for, with more trials if they are wanted."""
-    assert args.resume is not None
-    given_too = [
-        name for name in ("env", "config", "space", "steps", "grace", "out") if getattr(args, name) is not None
-    ]
-    if given_too or args.set:
-        names = ", ".join(f"--{name}" for name in [*given_too, *(["set"] if args.set else [])])
-        raise UserError(f"--resume goes on with the search as it was asked for; leave out {names}")
-    out = args.resume.absolute()
-    study = studies.open_study(out)
-    default_trials = Tune.__dataclass_fields__["trials"].default
-    return (study if args.trials == default_trials else studies.with_trials(study, args.trials)), out
+    study = studies.open_study(folder)
+    return replace(study, trials=max(study.trials, args.trials or 0)), folder.absolute()
 
 
 def _asked(args: Tune) -> tuple[Study, Path]:
     """The search that the flags ask for, checked as far as it can be before anything runs."""
-    config = _base(args)
+    config, trials = _base(args), args.trials or TRIALS
     if config.teacher.name == "human":
         raise UserError(
-            f"{args.trials} trials would ask people the same questions {args.trials} times; tune with a scripted "
-            f"teacher (--set 'teacher: oracle'), and train with people what turns out best"
+            f"{trials} trials would ask people {trials} times as much as one run; tune with a scripted teacher "
+            f"(--set 'teacher: oracle'), and train with people what turns out best"
         )
     metric, episode_decisions = judge(config.env, config.environment, args.score)
     resolved = resolve(config, episode_decisions)
@@ -108,7 +99,7 @@ def _asked(args: Tune) -> tuple[Study, Path]:
     grace = _grace(resolved, args.reduction) if args.grace is None else args.grace
     if grace > config.steps:
         raise UserError(f"--grace {grace} is longer than a trial, which has {config.steps} decisions")
-    shape = (args.trials, args.seeds, args.seed, metric, args.reduction, grace, episode_decisions)
+    shape = (trials, args.seeds, args.seed, metric, args.reduction, grace, episode_decisions)
     name = f"tune-{config.env.replace('/', '-').replace(':', '-')}-{args.preset}-{config.steps}"
     return Study(config, space, *shape), (args.out or Path("runs") / name).absolute()
 
@@ -168,7 +159,7 @@ def _execute(args: Tune, study: Study, out: Path, found: Sequence[Trial]) -> tup
 
 
 def _summary(study: Study, out: Path, found: Sequence[Trial], failed: dict[str, str], stopped: bool) -> Summary:
-    ranked = sorted((_ranked(study, trial, failed) for trial in found), key=_order)
+    ranked = _in_order(study, found, failed)
     best = None
     if ranked[0].score is not None:
         best = out / BEST
@@ -176,7 +167,11 @@ def _summary(study: Study, out: Path, found: Sequence[Trial], failed: dict[str, 
     return Summary(study, out, ranked, best, stopped)
 
 
-def _ranked(study: Study, trial: Trial, failed: dict[str, str]) -> Ranked:
+def _in_order(study: Study, found: Sequence[Trial], failed: Mapping[str, str] | None = None) -> list[Ranked]:
+    return sorted((_ranked(study, trial, failed or {}) for trial in found), key=_order)
+
+
+def _ranked(study: Study, trial: Trial, failed: Mapping[str, str]) -> Ranked:
     score = studies.last_score(trial.group, study.metric)
     if trial.name in failed:
         return Ranked(trial, "failed", score, failed[trial.name])

@@ -12,7 +12,7 @@ Everything is read from these files, so that whatever is killed goes on by the s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -188,8 +188,3 @@ def ended(trial: Trial, metric: str) -> bool:
 def best_config(study: Study, trial: Trial) -> Config:
     """What a trial tried as settings for any run: nothing in it depends on how long a trial was."""
     return overridden(study.config, trial.point)
-
-
-def with_trials(study: Study, count: int) -> Study:
-    """The search with more trials, if more are asked for."""
-    return replace(study, trials=max(study.trials, count))
