@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +16,6 @@ import pytest
 
 from ubp2 import locks
 from ubp2.config_io import load_yaml
-from ubp2.experiments.tuning import study
 from ubp2.runs import read_metrics
 
 pytest.importorskip("ray.tune")
@@ -30,6 +28,7 @@ preferences: {every: 100, per_session: 5, candidates: 20}
 evaluation: {episodes: 1, controllers: [policy]}
 """
 SPACE = "training.learning_rate: {log: [1e-4, 1e-2]}\npreferences.segment_length: [5, 10]\n"
+RAY = ["--address", "local", "--cpus", "1"]
 PATIENCE = 300.0  # seconds until a test gives up
 
 
@@ -37,28 +36,9 @@ def tune(folder: Path, *more: str) -> list[str]:
     """The command, with its files beside the folder."""
     (folder / "small.yaml").write_text(SMALL, encoding="utf-8")
     (folder / "space.yaml").write_text(SPACE, encoding="utf-8")
-    files = [
-        "--config",
-        str(folder / "small.yaml"),
-        "--space",
-        str(folder / "space.yaml"),
-        "--out",
-        str(folder / "out"),
-    ]
-    return [
-        sys.executable,
-        "-m",
-        "ubp2",
-        "tune",
-        "--env",
-        "toy/reach",
-        *files,
-        "--address",
-        "local",
-        "--cpus",
-        "1",
-        *more,
-    ]
+    files = {"config": folder / "small.yaml", "space": folder / "space.yaml", "out": folder / "out"}
+    flags = [part for name, path in files.items() for part in (f"--{name}", str(path))]
+    return [sys.executable, "-m", "ubp2", "tune", "--env", "toy/reach", *flags, *RAY, *more]
 
 
 def answer(command: list[str], code: int = 0) -> dict[str, Any]:
@@ -85,7 +65,7 @@ def written(folder: Path) -> bool:
 
 
 def test_trials_are_tried_and_the_best_settings_train(tmp_path: Path) -> None:
-    """Both trials end, the same command has nothing left to do, and a third trial is judged with the first two."""
+    """Both trials end, and the same command has nothing left to do."""
     command = tune(tmp_path, "--steps", "300", "--grace", "150", "--reduction", "2")
     found = answer([*command, "--trials", "2"])
     assert {trial["state"] for trial in found["trials"]} <= {"finished", "stopped early"}
@@ -102,7 +82,7 @@ def test_trials_are_tried_and_the_best_settings_train(tmp_path: Path) -> None:
 def test_a_search_goes_on_after_every_kill(tmp_path: Path) -> None:
     """SIGKILL of a worker, SIGKILL of the command, SIGTERM, then --resume: four trials, the scores of whole runs."""
     out = tmp_path / "out"
-    command = tune(tmp_path, "--steps", "600", "--grace", "180", "--trials", "4")
+    command = tune(tmp_path, "--steps", "1200", "--grace", "400", "--trials", "4")
     killed = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     assert waited(lambda: checkpointed(out))
     os.kill(worker_of(out), signal.SIGKILL)
@@ -118,7 +98,7 @@ def test_a_search_goes_on_after_every_kill(tmp_path: Path) -> None:
     text, errors = stopped.communicate(timeout=PATIENCE)
     assert stopped.returncode == 75, errors
     assert "the same command goes on" in text and not written(out) and not (out / "stop").exists()
-    found = answer([sys.executable, "-m", "ubp2", "tune", "--resume", str(out), "--address", "local", "--cpus", "1"])
+    found = answer([sys.executable, "-m", "ubp2", "tune", "--resume", str(out), *RAY])
     states = [trial["state"] for trial in found["trials"]]
     assert len(states) == 4 and set(states) <= {"finished", "stopped early"} and states[0] == "finished"
     assert_as_undisturbed(Path(found["trials"][0]["folder"]), tmp_path / "whole")
@@ -138,7 +118,7 @@ def assert_as_undisturbed(run: Path, whole: Path) -> None:
 
 def worker_of(out: Path) -> int:
     """The process of Ray in which a trial of this search is: the parent of a child that trains it."""
-    listed = subprocess.run(["ps", "-eo", "ppid,args"], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(["ps", "-ww", "-eo", "ppid,args"], capture_output=True, text=True, check=True).stdout
     for line in listed.splitlines():
         if "ubp2.experiments.child" in line and str(out) in line:
             return int(line.split()[0])
@@ -146,28 +126,16 @@ def worker_of(out: Path) -> int:
 
 
 @pytest.mark.slow
-def test_a_trial_that_fails_is_told_and_the_others_end(tmp_path: Path) -> None:
-    """A run folder that cannot be made: the trial is tried again, told as failed, and tried anew by the same command."""
-    command = tune(tmp_path, "--steps", "300", "--grace", "150", "--trials", "2", "--retries", "1")
-    out = tmp_path / "out"
-    study.settle(study_of(command), out)
-    (out / "trial-001").mkdir()
-    (out / "trial-001" / "seeds-0").write_text("in the way", encoding="utf-8")
-    found = answer(command, code=1)
-    failed = next(trial for trial in found["trials"] if trial["trial"] == 1)
-    assert failed["state"] == "failed" and "seeds-0" in failed["reason"]
-    assert found["trials"][0]["state"] == "finished"
-    (out / "trial-001" / "seeds-0").unlink()
-    assert {trial["state"] for trial in answer(command)["trials"]} <= {"finished", "stopped early"}
-
-
-def study_of(command: list[str]) -> study.Study:
-    """The search that a command asks for, remembered in its folder without a trial."""
-    from ubp2 import cli
-    from ubp2.experiments.tuning import search
-
-    parsed = cli._parse("tune", command[4:])
-    made, out = search._asked(parsed)
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    return made
+def test_a_trial_that_fails_is_told_and_tried_again_by_the_same_command(tmp_path: Path) -> None:
+    """A run folder that cannot be made, in a search that has grown by a trial."""
+    command = tune(tmp_path, "--steps", "300", "--grace", "150", "--retries", "1")
+    answer([*command, "--trials", "1"])
+    way = tmp_path / "out" / "trial-001" / "seeds-0"
+    way.parent.mkdir()
+    way.write_text("in the way", encoding="utf-8")
+    found = answer([*command, "--trials", "2"], code=1)
+    assert [(trial["trial"], trial["state"]) for trial in found["trials"]] == [(0, "finished"), (1, "failed")]
+    assert str(way) in found["trials"][1]["reason"]
+    way.unlink()
+    again = answer([*command, "--trials", "2"])
+    assert {trial["state"] for trial in again["trials"]} <= {"finished", "stopped early"}
