@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from ubp2 import locks
 from ubp2.config_io import load_yaml
+from ubp2.experiments.tuning.study import written
 from ubp2.runs import read_metrics
 
 pytest.importorskip("ray.tune")
@@ -60,10 +60,6 @@ def checkpointed(folder: Path) -> bool:
     return any(folder.glob("trial-*/seeds-0/checkpoints/*/manifest.json"))
 
 
-def written(folder: Path) -> bool:
-    return any(locks.held(run) for run in folder.glob("trial-*/seeds-0"))
-
-
 def test_trials_are_tried_and_the_best_settings_train(tmp_path: Path) -> None:
     """Both trials end, and the same command has nothing left to do."""
     command = tune(tmp_path, "--steps", "300", "--grace", "150", "--reduction", "2")
@@ -94,18 +90,25 @@ def test_a_search_goes_on_after_every_kill(tmp_path: Path) -> None:
     assert waited(lambda: not written(out)), "runs outlived the command that started them"
     stopped = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert waited(lambda: written(out))
+    before = stopped_in_order(out)
     stopped.send_signal(signal.SIGTERM)
     text, errors = stopped.communicate(timeout=PATIENCE)
     assert stopped.returncode == 75, errors
     assert "the same command goes on" in text and not written(out) and not (out / "stop").exists()
+    assert stopped_in_order(out) > before, "runs were asked to stop, and not killed"
     found = answer([sys.executable, "-m", "ubp2", "tune", "--resume", str(out), *RAY])
     states = [trial["state"] for trial in found["trials"]]
     assert len(states) == 4 and set(states) <= {"finished", "stopped early"} and states[0] == "finished"
-    assert_as_undisturbed(Path(found["trials"][0]["folder"]), tmp_path / "whole")
+    assert_as_undisturbed(out / "trial-000" / "seeds-0", tmp_path / "whole")
+
+
+def stopped_in_order(out: Path) -> int:
+    """How often a run of the search has left with a checkpoint."""
+    return sum(log.read_text(encoding="utf-8").count("stopped at decision") for log in out.glob("trial-*/seeds-0.log"))
 
 
 def assert_as_undisturbed(run: Path, whole: Path) -> None:
-    """The evaluations of a run that was killed are those of the same run left alone."""
+    """The evaluations of a run that was killed are those of the same run left alone, as far as it came."""
     train = [sys.executable, "-m", "ubp2", "train", "--quiet", "--config", str(run.parent / "cell.yaml")]
     subprocess.run([*train, "--out", str(whole)], check=True, capture_output=True, timeout=PATIENCE)
 
@@ -113,7 +116,8 @@ def assert_as_undisturbed(run: Path, whole: Path) -> None:
         rows = [row for row in read_metrics(folder) if row["kind"] == "eval"]
         return [{name: value for name, value in row.items() if not name.startswith("time")} for row in rows]
 
-    assert evaluations(run) == evaluations(whole)
+    disturbed = evaluations(run)
+    assert disturbed and disturbed == evaluations(whole)[: len(disturbed)]
 
 
 def worker_of(out: Path) -> int:
@@ -139,3 +143,23 @@ def test_a_trial_that_fails_is_told_and_tried_again_by_the_same_command(tmp_path
     way.unlink()
     again = answer([*command, "--trials", "2"])
     assert {trial["state"] for trial in again["trials"]} <= {"finished", "stopped early"}
+
+
+@pytest.mark.slow
+def test_a_trial_whose_node_dies_goes_on_at_another(tmp_path: Path) -> None:
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    try:
+        nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+        out, where = tmp_path / "out", ["--address", cluster.address, "--cpus", "1"]
+        command = tune(tmp_path, "--steps", "1200", "--grace", "1200", "--trials", "2", *where, "--json")
+        running = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert waited(lambda: checkpointed(out) and len(list(out.glob("trial-*/seeds-0"))) == 2)
+        cluster.remove_node(nodes[0], allow_graceful=False)
+        text, errors = running.communicate(timeout=PATIENCE)
+    finally:
+        cluster.shutdown()
+    assert running.returncode == 0, errors
+    assert "tried again from its last checkpoint" in errors
+    assert [trial["state"] for trial in json.loads(text)["trials"]] == ["finished", "finished"]

@@ -83,13 +83,10 @@ def test_a_score_is_the_mean_of_the_last_evaluations(tmp_path: Path) -> None:
     trial = study.trials(asked(1), tmp_path)[0]
     assert study.last_score(trial.group, "success") is None
     evaluated(trial, [0.0, 0.3, 0.6, 0.9])
-    assert study.scores(trial.group, "success") == [
-        Score(1000, 0.0),
-        Score(2000, pytest.approx(0.15)),
-        Score(3000, pytest.approx(0.3)),
-        Score(4000, pytest.approx(0.6)),
-    ]
-    assert study.last_score(trial.group, "return") == Score(4000, pytest.approx(-0.6))
+    decisions, scores = zip(*study.scores(trial.group, "success"), strict=True)
+    assert decisions == (1000, 2000, 3000, 4000) and scores == pytest.approx((0.0, 0.15, 0.3, 0.6))
+    last = study.last_score(trial.group, "return")
+    assert last is not None and last == pytest.approx((4000, -0.6))
     assert not study.ended(trial, "success")
     study.end_early(trial.group.cell.folder, Score(4000, 0.6))
     assert study.ended(trial, "success")
@@ -116,8 +113,8 @@ class Silent(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
     action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
 
-    def __init__(self, render_mode: str | None = None) -> None:
-        self.render_mode = render_mode
+    def __init__(self, **_: Any) -> None:
+        """Rendering is not asked for."""
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
         return np.zeros(2, np.float32), {}
@@ -157,9 +154,10 @@ def test_trials_that_came_further_stand_first(tmp_path: Path) -> None:
     found = study.trials(made, tmp_path)
     for trial, values in zip(found, ([0.9], [0.1] * 9, [0.4] * 9), strict=False):
         evaluated(trial, values)
-    summary = search._summary(made, tmp_path, found, {"trial-003": "code 2; it diverged"}, False)
+    study.end_early(found[0].group.cell.folder, Score(1000, 0.9))
+    summary = search._summary(made, tmp_path, found, {"trial-003": "code 2; it diverged"})
     assert [each.trial.number for each in summary.ranked] == [2, 1, 0, 3]
-    assert [each.state for each in summary.ranked] == ["finished", "finished", "unfinished", "failed"]
+    assert [each.state for each in summary.ranked] == ["finished", "finished", "stopped early", "failed"]
     text = search.as_text(summary)
     assert "trial-003 failed: code 2; it diverged" in text and "1 of 4 failed" in text
     assert f"ubp2 train --config {tmp_path / 'best.yaml'}" in text

@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ray import tune
 from ray.tune import schedulers
@@ -41,7 +41,7 @@ _SHARE = 20  # looks take at most this part of the time
 _QUIET = {"TUNE_DISABLE_SIGINT_HANDLER": "1", "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1", "RAY_AIR_NEW_OUTPUT": "0"}
 
 
-class Resources(SimpleNamespace):
+class Resources(NamedTuple):
     """What a trial needs, and how often it is tried again."""
 
     cpus: float
@@ -119,7 +119,7 @@ def _reason(error: BaseException) -> str:
 
 
 class _Stopper(tune.Stopper):
-    """Ends the search when the file `stop` appears."""
+    """Ends the search when the file `stop` is there and all runs have left: Tune gives them only seconds."""
 
     def __init__(self, out: str) -> None:
         self._out = Path(out)
@@ -128,7 +128,7 @@ class _Stopper(tune.Stopper):
         return False
 
     def stop_all(self) -> bool:
-        return stopping(self._out)
+        return stopping(self._out) and not studies.written(self._out)
 
 
 class _Told(tune.Callback):
@@ -183,7 +183,7 @@ class _Training(tune.Trainable):
         self._last = Score(0, math.nan)
         self._looked = 0.0  # seconds that the last look took
         self._outcomes: list[Outcome] = []
-        self._over = threading.Event()
+        self._over, self._asked = threading.Event(), False
         self._workers = Workers(1, 0, lambda _: None)
         self._thread = threading.Thread(target=self._train)
         self._thread.start()
@@ -199,13 +199,14 @@ class _Training(tune.Trainable):
             if over:
                 raise RuntimeError(self._complaint())
             self._over.wait(max(_POLL, _SHARE * self._looked))
-        self._workers.stop()
+        self.cleanup()
         return {**self._last._asdict(), "done": True}
 
     def cleanup(self) -> None:
         """Let the run write a checkpoint and leave, before somebody else gets its cores."""
-        if not self._over.is_set():
-            self._workers.stop()
+        if not self._asked:
+            self._asked = True
+            self._workers.stop()  # once: a second time is no time for a checkpoint
         self._thread.join()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:

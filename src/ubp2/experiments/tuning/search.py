@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ubp2 import locks, signals
@@ -31,6 +33,7 @@ __all__ = ["Ranked", "Summary", "as_data", "as_text", "run"]
 
 BEST = "best.yaml"
 _SHOWN = 10  # trials in the table
+_PATIENCE = 60.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -73,8 +76,8 @@ def run(args: Tune, say: Callable[[str], None]) -> Summary:
         found = studies.trials(study, out)
         studies.write_configs(found)
         say(_described(study, out))
-        failed, stopped = _execute(args, study, out, found)
-        return _summary(study, out, found, failed, stopped)
+        missing = [trial for trial in found if not studies.ended(trial, study.metric)]
+        return _summary(study, out, found, _execute(args, study, out, found) if missing else {})
     finally:
         os.close(lock)
 
@@ -124,13 +127,13 @@ def _grace(config: Config, reduction: float) -> int:
     return min(max(int(config.steps / reduction**2), 2 * first), config.steps)
 
 
-def _execute(args: Tune, study: Study, out: Path, found: Sequence[Trial]) -> tuple[dict[str, str], bool]:
-    """Let Ray Tune train; Ctrl-C or SIGTERM let every run write a checkpoint, a second one ends at once."""
-    if all(studies.ended(trial, study.metric) for trial in found):
-        return {}, False
-    ray = connected(args.address)
-    from ubp2.experiments.tuning import on_tune
+def _execute(args: Tune, study: Study, out: Path, found: Sequence[Trial]) -> dict[str, str]:
+    """Let Ray Tune train; Ctrl-C or SIGTERM let every run write a checkpoint, a second one ends at once.
 
+    Returns the reasons of trials that failed, by name.
+    """
+    on_tune = _engine()
+    ray = connected(args.address)
     stop = out / on_tune.STOP
     stop.unlink(missing_ok=True)
 
@@ -140,31 +143,50 @@ def _execute(args: Tune, study: Study, out: Path, found: Sequence[Trial]) -> tup
         stop.touch()
 
     try:
-        has = ray.cluster_resources()
-        gpus = (1.0 if has.get("GPU", 0) >= 1 else 0.0) if args.gpus is None else args.gpus
-        for name, wanted in (("CPU", args.cpus), ("GPU", gpus)):
-            if wanted > has.get(name, 0):
-                raise UserError(
-                    f"a trial wants {wanted:g} {name} and the cluster has {has.get(name, 0):g}; "
-                    f"lower --{name.lower()}s or give another --address"
-                )
-        needs = on_tune.Resources(cpus=args.cpus, gpus=gpus, jobs=args.jobs, retries=args.retries)
+        needs = on_tune.Resources(args.cpus, _gpus(args, ray.cluster_resources()), args.jobs, args.retries)
         with signals.heard(ask):
-            failed = on_tune.search(study, out, found, needs)
-        return failed, stop.exists()
+            return on_tune.search(study, out, found, needs)
     finally:
+        ray.shutdown()
+        _wait_for_runs(out)
         with contextlib.suppress(OSError):
             stop.unlink(missing_ok=True)
-        ray.shutdown()
 
 
-def _summary(study: Study, out: Path, found: Sequence[Trial], failed: dict[str, str], stopped: bool) -> Summary:
+def _engine() -> ModuleType:
+    try:
+        from ubp2.experiments.tuning import on_tune
+    except ImportError as error:
+        raise UserError(f"ubp2 tune needs Ray Tune ({error}); run: pip install 'ubp2[ray]'") from None
+    return on_tune
+
+
+def _gpus(args: Tune, has: Mapping[str, float]) -> float:
+    """GPUs of a trial; what no cluster will ever have is told, since Ray would wait for it."""
+    gpus = (1.0 if has.get("GPU", 0) >= 1 else 0.0) if args.gpus is None else args.gpus
+    for name, wanted in (("CPU", args.cpus), ("GPU", gpus)):
+        if wanted > has.get(name, 0):
+            raise UserError(
+                f"a trial wants {wanted:g} {name} and the cluster has {has.get(name, 0):g}; "
+                f"lower --{name.lower()}s or give another --address"
+            )
+    return gpus
+
+
+def _wait_for_runs(out: Path) -> None:
+    """Give the last runs that were stopped the time to leave, so that nothing goes on after the command."""
+    end = time.monotonic() + _PATIENCE
+    while studies.written(out) and time.monotonic() < end:
+        time.sleep(0.2)
+
+
+def _summary(study: Study, out: Path, found: Sequence[Trial], failed: Mapping[str, str]) -> Summary:
     ranked = _in_order(study, found, failed)
     best = None
     if ranked[0].score is not None:
         best = out / BEST
         save_yaml(studies.best_config(study, ranked[0].trial), best)
-    return Summary(study, out, ranked, best, stopped)
+    return Summary(study, out, ranked, best, any(each.state in ("unfinished", "to do") for each in ranked))
 
 
 def _in_order(study: Study, found: Sequence[Trial], failed: Mapping[str, str] | None = None) -> list[Ranked]:

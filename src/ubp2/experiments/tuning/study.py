@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
+from ubp2 import locks
 from ubp2.config_io import from_dict, overridden, to_dict
 from ubp2.configs import Config, given
 from ubp2.errors import UserError
@@ -28,7 +29,22 @@ from ubp2.experiments.tuning.space import Point, draw, read
 from ubp2.resolving import resolve
 from ubp2.runs import write_json
 
-__all__ = ["Score", "Study", "Trial", "ended", "ended_early", "last_score", "open_study", "scores", "settle", "trials"]
+__all__ = [
+    "Score",
+    "Study",
+    "Trial",
+    "best_config",
+    "end_early",
+    "ended",
+    "ended_early",
+    "last_score",
+    "open_study",
+    "scores",
+    "settle",
+    "trials",
+    "write_configs",
+    "written",
+]
 
 FILE = "tune.yaml"
 _ENDED = "ended.json"
@@ -183,6 +199,12 @@ def ended(trial: Trial, metric: str) -> bool:
     """Whether there is nothing left to train: the trial was stopped early, or evaluated at its end."""
     last = last_score(trial.group, metric)
     return ended_early(trial) or (last is not None and last.decision >= trial.group.cell.config.steps)
+
+
+def written(out: Path) -> bool:
+    """Whether some process writes to a run of the search."""
+    runs = (place.parent for depth in ("", "s*/") for place in out.glob(f"trial-*/seeds-*/{depth}{locks.LOCK}"))
+    return any(locks.held(run) for run in runs)
 
 
 def best_config(study: Study, trial: Trial) -> Config:
