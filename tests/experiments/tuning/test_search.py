@@ -131,10 +131,10 @@ def worker_of(out: Path) -> int:
 
 @pytest.mark.slow
 def test_a_trial_that_fails_is_told_and_tried_again_by_the_same_command(tmp_path: Path) -> None:
-    """A run folder that cannot be made, in a search that has grown by a trial."""
-    command = tune(tmp_path, "--steps", "300", "--grace", "150", "--retries", "1")
+    """A run folder that cannot be made, in a search of two seeds a trial that has grown by a trial."""
+    command = tune(tmp_path, "--steps", "300", "--grace", "150", "--retries", "1", "--seeds", "2")
     answer([*command, "--trials", "1"])
-    way = tmp_path / "out" / "trial-001" / "seeds-0"
+    way = tmp_path / "out" / "trial-001" / "seeds-0-1"
     way.parent.mkdir()
     way.write_text("in the way", encoding="utf-8")
     found = answer([*command, "--trials", "2"], code=1)
