@@ -320,9 +320,7 @@ def tune(args: Tune) -> Outcome:
     """Search settings for an environment; 1: some trials failed, 75: stopped, the same command goes on."""
     from ubp2.experiments.tuning import search
 
-    summary = search.run(args, lambda text: print(text, file=sys.stderr, flush=True))
-    code = EXIT_CHECKPOINTED if summary.stopped else int(bool(summary.failed))
-    return Outcome(search.as_data(summary), search.as_text(summary), code)
+    return Outcome(*search.answer(args))
 
 
 def _evaluation_lines(scores: Mapping[str, float]) -> list[str]:

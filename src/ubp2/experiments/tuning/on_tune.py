@@ -25,6 +25,7 @@ from ray import tune
 from ray.tune import schedulers
 
 from ubp2.config_io import load_yaml
+from ubp2.errors import UserError
 from ubp2.experiments.cells import CONFIG, Cell, Group
 from ubp2.experiments.execution import Outcome, Workers
 from ubp2.experiments.tuning import study as studies
@@ -225,6 +226,8 @@ class _Training(tune.Trainable):
         start = time.monotonic()
         try:
             return studies.scores(self._group, self._metric)
+        except (UserError, OSError):  # a folder that is being made
+            return []
         finally:
             self._looked = time.monotonic() - start
 

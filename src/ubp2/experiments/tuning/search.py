@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from ubp2.config_io import load_yaml, overridden, save_yaml
 from ubp2.configs import Config, given
 from ubp2.database import disk_errors
 from ubp2.errors import UserError
+from ubp2.experiments.execution import CHECKPOINTED
 from ubp2.experiments.on_ray import connected
 from ubp2.experiments.options import settings
 from ubp2.experiments.tuning import study as studies
@@ -29,7 +31,7 @@ from ubp2.experiments.tuning.study import Score, Study, Trial
 from ubp2.presets import preset
 from ubp2.resolving import resolve
 
-__all__ = ["Ranked", "Summary", "as_data", "as_text", "run"]
+__all__ = ["Ranked", "Summary", "answer", "as_data", "as_text", "run"]
 
 BEST = "best.yaml"
 _SHOWN = 10  # trials in the table
@@ -59,6 +61,12 @@ class Summary:
     @property
     def failed(self) -> list[Ranked]:
         return [each for each in self.ranked if each.state == "failed"]
+
+
+def answer(args: Tune) -> tuple[dict[str, Any], str, int]:
+    """What the command says, as data and as text, and its exit code."""
+    summary = run(args, lambda text: print(text, file=sys.stderr, flush=True))
+    return as_data(summary), as_text(summary), CHECKPOINTED if summary.stopped else int(bool(summary.failed))
 
 
 def run(args: Tune, say: Callable[[str], None]) -> Summary:
