@@ -131,7 +131,7 @@ def test_help_shows_the_values_of_the_preset(capfd: pytest.CaptureFixture[str]) 
 MISTAKES = {
     "trian": (
         "unknown command 'trian'. Did you mean train? "
-        "Known: bench, compare, envs, eval, info, lab, label, labels, plot, report, reproduce, sweep, train"
+        "Known: bench, compare, envs, eval, info, lab, label, labels, plot, report, reproduce, sweep, train, tune"
     ),
     "train --preset papr": "unknown preset 'papr'. Did you mean paper? Known: best, cpu, demo, paper, pebble",
     "train --config none.yaml": "there is no configuration file none.yaml",

@@ -54,6 +54,7 @@ def test_modules_that_start_fast_import_nothing_heavy_at_the_top() -> None:
         "bench/options",
         "evaluation/options",
         "experiments/options",
+        "experiments/tuning/options",
         "lab/options",
         "lab/settings",
         "lab/subject",

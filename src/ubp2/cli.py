@@ -1,4 +1,4 @@
-"""The command line: ubp2 train | eval | plot | report | compare | reproduce | sweep | info | envs | bench | lab
+"""The command line: ubp2 train | eval | plot | report | compare | reproduce | sweep | tune | info | envs | bench | lab
 | label | labels.
 
 Parsing, help and errors in a configuration are over before anything heavy is imported; `ubp2.commands` imports jax and
@@ -34,6 +34,7 @@ from ubp2.configs import Config
 from ubp2.errors import UserError, unknown_name
 from ubp2.evaluation import options as evaluation_options
 from ubp2.experiments import options as experiment_options
+from ubp2.experiments.tuning import options as tuning_options
 from ubp2.lab import options as lab_options
 from ubp2.labelling import labels_options
 from ubp2.labelling import options as labelling_options
@@ -62,6 +63,7 @@ COMMANDS: Mapping[str, Command] = {
     "compare": Command(evaluation_options.Compare, commands.compare),
     "reproduce": Command(experiment_options.Reproduce, commands.reproduce),
     "sweep": Command(experiment_options.Sweep, commands.sweep),
+    "tune": Command(tuning_options.Tune, commands.tune),
     "info": Command(commands.Info, commands.info),
     "envs": Command(commands.Envs, commands.envs),
     "labels": Command(labels_options.Labels, commands.labels),

@@ -17,6 +17,7 @@ from ubp2.configs import Config
 from ubp2.errors import UserError, unknown_name
 from ubp2.evaluation.options import Compare, Report
 from ubp2.experiments.options import Reproduce, Sweep
+from ubp2.experiments.tuning.options import Tune
 from ubp2.lab.options import Reward
 from ubp2.labelling.labels_options import Labels
 from ubp2.labelling.options import Label
@@ -48,6 +49,7 @@ __all__ = [
     "reproduce",
     "sweep",
     "train",
+    "tune",
 ]
 
 Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
@@ -310,6 +312,13 @@ def sweep(args: Sweep) -> Outcome:
     from ubp2.experiments import sweep as experiments
 
     return Outcome(*experiments.answer(args))
+
+
+def tune(args: Tune) -> Outcome:
+    """Search settings for an environment; 1: some trials failed, 75: stopped, the same command goes on."""
+    from ubp2.experiments.tuning import search
+
+    return Outcome(*search.answer(args))
 
 
 def _evaluation_lines(scores: Mapping[str, float]) -> list[str]:

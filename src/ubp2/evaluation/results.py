@@ -87,12 +87,13 @@ def read_runs(
     controller: Controller = "acting",
     names: Mapping[Path, str] | None = None,
     vary: Collection[str] = (),
+    metric: str | None = None,
 ) -> Results:
     """Read run folders, populations, and folders that hold such.
 
     `acting` scores what the agent acts with itself: its planner while labels are left, then its policy. Methods are
     called after their agent and what tells them apart, or as `names` calls the folder or one that it lies in. `vary`
-    names settings of the protocol that may differ.
+    names settings of the protocol that may differ. `metric` None: success where there is one, else the return.
     """
     protocol.check_vary(vary)
     problems: list[str] = []
@@ -110,7 +111,7 @@ def read_runs(
         for path, siblings in found:
             if path.resolve() not in read:
                 try:
-                    read[path.resolve()] = _read(path, controller, siblings)
+                    read[path.resolve()] = _read(path, controller, siblings, metric)
                 except (UserError, OSError) as error:
                     problems.append(str(error))
     runs = _named(list(read.values()), names or {}, vary)
@@ -157,7 +158,7 @@ def _runs_in(folder: Path) -> Iterator[tuple[Path, frozenset[int]]]:
             yield from _runs_in(path)
 
 
-def _read(folder: Path, controller: Controller, siblings: frozenset[int]) -> _Read:
+def _read(folder: Path, controller: Controller, siblings: frozenset[int], wanted: str | None) -> _Read:
     run = Run.open(folder)
     config = run.config
     rows = RunCurves(config.env, config.agent, config.seed, config.preferences.budget, read_metrics(folder))
@@ -165,7 +166,7 @@ def _read(folder: Path, controller: Controller, siblings: frozenset[int]) -> _Re
     for name, metric in _SCORES:
         curves = {who: rows.curve(f"{who}/{name}") for who in ("planner", "policy")}
         curve = _by(controller, curves, used, config)
-        if curve.decision.size:
+        if curve.decision.size and wanted in (None, metric):
             labels = _labels(used, curve.decision)
             scores = (curve.decision.astype(int), curve.value, labels)
             bound = protocol.protocol_of(config, run.info(), metric)

@@ -20,7 +20,7 @@ from ubp2.experiments.cells import Group
 from ubp2.experiments.execution import Outcome, Workers, label
 from ubp2.experiments.resources import Resources
 
-__all__ = ["RayWorkers"]
+__all__ = ["RayWorkers", "connected"]
 
 FORCE_AFTER = 120  # seconds; a worker that is killed takes its run along, which still writes a checkpoint
 
@@ -39,17 +39,12 @@ class RayWorkers:
         address: str | None = None,
         needs: Callable[[Group], Resources] = lambda _: Resources(2),
     ) -> None:
-        self._ray = _imported()
+        self._ray = connected(address)
         self._retries = retries
         self._say = say
         self._needs = needs
         self._tasks: dict[Any, Group] = {}
         self._stopping = threading.Event()
-        _check_reachable(address)
-        try:
-            self._ray.init(address=address, log_to_driver=False, ignore_reinit_error=True, include_dashboard=False)
-        except ConnectionError as error:
-            raise UserError(f"there is no Ray cluster at {address}: {error}; start one with ray start --head") from None
 
     def run(self, groups: Sequence[Group], clips: bool) -> Iterator[Outcome]:
         """Train every group; yields each as it ends, whatever became of it."""
@@ -142,9 +137,15 @@ def _check_reachable(address: str | None) -> None:
         raise UserError(f"there is no Ray cluster at {address}: {error}; start one with ray start --head") from None
 
 
-def _imported() -> Any:
+def connected(address: str | None) -> Any:
+    """Ray, as part of the cluster at `address`; None: at RAY_ADDRESS, or a new one on this machine."""
     try:
         import ray
     except ImportError:
-        raise UserError("--on ray needs Ray, which is not installed; run: pip install 'ubp2[ray]'") from None
+        raise UserError("this needs Ray, which is not installed; run: pip install 'ubp2[ray]'") from None
+    _check_reachable(address)
+    try:
+        ray.init(address=address, log_to_driver=False, ignore_reinit_error=True, include_dashboard=False)
+    except ConnectionError as error:
+        raise UserError(f"there is no Ray cluster at {address}: {error}; start one with ray start --head") from None
     return ray
