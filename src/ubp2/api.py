@@ -231,7 +231,9 @@ def _run(
     @functools.cache
     def eval_envs() -> VectorEnv:
         size = config.evaluation.workers * len(runs)
-        return stack.enter_context(environment(env or config.env, config, size))
+        made = stack.enter_context(environment(env or config.env, config, size))
+        made.heed(crew.stopping)
+        return made
 
     def member(run: Run) -> Member:
         archive, store = EpisodeArchive(run.episodes), LabelStore(run.labels)
@@ -249,6 +251,7 @@ def _run(
         waited=waited,
         pool=stack.enter_context(ThreadPoolExecutor(min(len(runs), 16))),
     )
+    envs.heed(crew.stopping)
     agent = make_agent(config, envs.spec.obs_dim, envs.spec.action_dim)
     most = given(config.preferences.budget) + config.preferences.imported
     budget = None if config.ceiling else most * len(runs)

@@ -43,6 +43,8 @@ class EnvironmentConfig:
     """Decisions an episode at most; None: what the protocol or the suite says."""
     in_process: bool = False
     """Run the environment inside the training process instead of a worker (for debugging)."""
+    patience: float = 600.0
+    """Seconds after which a worker without an answer counts as hung and is started anew; 0: never."""
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from ubp2.configs import EnvironmentConfig
-from ubp2.envs import probes
-from ubp2.envs.workers import Inline, Workers, make_vector
+from ubp2.envs import probes, worker
+from ubp2.envs.base import Lost
+from ubp2.envs.workers import RESTARTS, Inline, Workers, make_vector
 from ubp2.errors import UserError
 
 OPTIONS = EnvironmentConfig()
@@ -135,7 +136,7 @@ def test_a_killed_worker_is_reported():
     vector = make_vector("toy/reach", OPTIONS, 2)
     for index in range(2):
         vector.reset(index, 0)
-    os.kill(vector._workers[1]._process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
+    os.kill(vector._workers[1].pid, signal.SIGKILL)  # type: ignore[attr-defined]
     start = time.monotonic()
     with pytest.raises(UserError, match=r"worker 1 .* ended by signal 9 \(SIGKILL\)"):
         for _ in range(3):
@@ -158,6 +159,104 @@ def test_a_worker_that_exits_leaves_its_last_words():
     vector.close()
 
 
+class Hanging(probes.RewardOfAction):
+    """Gives no answer at its third step if the seed is odd."""
+
+    def reset(self, *, seed=None, options=None):
+        self.odd = seed is not None and seed % 2 == 1
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        self.steps += 1
+        if self.odd and self.steps == 3:
+            time.sleep(3600)
+        return super().step(action)
+
+
+def steps(vector, count):
+    for _ in range(count):
+        vector.send(np.zeros((vector.size, vector.spec.action_dim)))
+        vector.receive()
+
+
+@pytest.mark.parametrize("env", ["toy/reach", Hanging], ids=["died", "hung"])
+def test_a_lost_worker_is_replaced_and_the_others_have_answered(env):
+    vector = make_vector(env, EnvironmentConfig(patience=2.0), 2)
+    for index in range(2):
+        vector.reset(index, index)
+    steps(vector, 2)
+    before = vector._workers[1].pid  # type: ignore[attr-defined]
+    if env == "toy/reach":
+        os.kill(before, signal.SIGKILL)
+    with pytest.raises(Lost, match=r"SIGKILL" if env == "toy/reach" else r"worker 1 .* gave no answer") as caught:
+        steps(vector, 1)
+    assert caught.value.indices == [1] and caught.value.step is not None
+    vector.revive(caught.value)
+    assert vector._workers[1].pid != before  # type: ignore[attr-defined]
+    with pytest.raises(ProcessLookupError):
+        os.kill(before, 0)
+    vector.send_resets({1: 4})
+    assert list(vector.receive_resets()) == [1]
+    steps(vector, 4)
+    vector.close()
+
+
+def test_a_reset_that_is_lost_leaves_the_observations_of_the_others():
+    vector = make_vector(Loaded, OPTIONS, 2)
+    os.kill(vector._workers[0].pid, signal.SIGKILL)  # type: ignore[attr-defined]
+    vector.send_resets({0: 1, 1: 2})
+    with pytest.raises(Lost) as caught:
+        vector.receive_resets()
+    assert caught.value.indices == [0] and list(caught.value.observations) == [1]
+    vector.revive(caught.value)
+    assert vector.reset(0, 1) == 1.0
+    vector.close()
+
+
+def test_a_worker_that_is_lost_again_and_again_is_given_up():
+    vector = make_vector(Dying, OPTIONS, 1)
+
+    def lose() -> Lost:
+        vector.reset(0, 0)
+        with pytest.raises(Lost) as caught:
+            steps(vector, 3)
+        return caught.value
+
+    for _ in range(RESTARTS):
+        vector.revive(lose())
+    with pytest.raises(UserError, match=rf"environment 0 was lost {RESTARTS + 1} times, and no episode .* last words"):
+        vector.revive(lose())
+    vector.close()
+
+
+def test_an_episode_that_came_to_its_end_makes_up_for_losses():
+    vector = make_vector("toy/reach", EnvironmentConfig(episode_decisions=2), 1)
+    for _ in range(RESTARTS + 2):
+        vector.reset(0, 0)
+        os.kill(vector._workers[0].pid, signal.SIGKILL)  # type: ignore[attr-defined]
+        with pytest.raises(Lost) as caught:
+            steps(vector, 1)
+        vector.revive(caught.value)
+        vector.reset(0, 0)
+        steps(vector, 2)
+    vector.close()
+
+
+def test_a_run_that_is_to_stop_waits_less_long(monkeypatch):
+    monkeypatch.setattr(worker, "STOPPING_PATIENCE", 0.1)
+    vector = make_vector(Hanging, EnvironmentConfig(patience=0.0), 1)
+    vector.heed(lambda: True)
+    vector.reset(0, 1)
+    with pytest.raises(Lost, match="gave no answer"):
+        steps(vector, 3)
+    vector.close()
+
+
+def test_patience_is_a_time():
+    with pytest.raises(UserError, match=r"environment.patience must be seconds, .* got -1"):
+        make_vector("toy/reach", EnvironmentConfig(patience=-1.0), 1)
+
+
 SCRIPT = """
 import gymnasium, numpy as np, sys, time
 from ubp2.configs import EnvironmentConfig
@@ -166,7 +265,7 @@ from ubp2.envs.workers import make_vector
 class Mine(RewardOfAction): pass
 vector = make_vector(Mine, EnvironmentConfig(), 1)  # no guard of __main__
 vector.reset(0, 0)
-print(vector._workers[0]._process.pid, flush=True)
+print(vector._workers[0].pid, flush=True)
 time.sleep(60)
 """
 
@@ -174,13 +273,13 @@ time.sleep(60)
 def test_workers_end_with_a_killed_parent():
     parent = subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
-    worker = int(parent.stdout.readline())
+    child = int(parent.stdout.readline())
     parent.kill()
     parent.wait()
     parent.stdout.close()
     for _ in range(100):
         try:
-            with open(f"/proc/{worker}/stat") as stat:
+            with open(f"/proc/{child}/stat") as stat:
                 if stat.read().split()[2] == "Z":
                     break
         except FileNotFoundError:

@@ -271,4 +271,4 @@ def test_nothing_on_the_device_has_a_place_for_a_reward() -> None:
         # What the agent has of that name are the weights of its own reward model, their optimiser, and their units.
         places = [name for name in _names(agent) if "reward" in name and name != ".reward_units"]
         assert places and all(".model.reward." in n or n.startswith(".model_optimizer[") for n in places)
-    assert {field.name for field in dataclasses.fields(Device)} == {"agent", "memory", "carry", "metrics"}
+    assert {field.name for field in dataclasses.fields(Device)} == {"agent", "memory", "carry", "metrics", "health"}

@@ -31,7 +31,7 @@ class _Learning:
 
     def __call__(self) -> Any:
         step = np.int32(0), np.int32(0)
-        self.state, metrics = self.own.programs.update(self.state, self.own.memory, *step)
+        self.state, metrics, _ = self.own.programs.update(self.state, self.own.memory, *step)
         return metrics
 
 

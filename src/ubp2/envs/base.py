@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ubp2.errors import UserError
 from ubp2.types import Step
 
-__all__ = ["Env", "EnvSpec", "Outcome", "VectorEnv"]
+__all__ = ["Env", "EnvSpec", "Faulty", "Lost", "Outcome", "VectorEnv"]
+
+
+class Faulty(UserError):
+    """An environment raised an exception, or returned what it must not; its process is well."""
+
+    def __init__(self, message: str, index: int) -> None:
+        super().__init__(message)
+        self.index = index
+
+
+class Lost(UserError):
+    """The processes of some environments died or hung, and their episodes with them; `VectorEnv.revive` starts others.
+
+    The answers of the other environments are here. Who does not catch this stops with a sentence that says what
+    happened.
+    """
+
+    def __init__(self, message: str, indices: list[int]) -> None:
+        super().__init__(message)
+        self.indices = indices
+        self.step: Step | None = None  # of a `receive`; rows of lost environments mean nothing
+        self.observations: dict[int, np.ndarray] = {}  # of a `receive_resets`
 
 
 class EnvSpec(NamedTuple):
@@ -67,6 +90,8 @@ class VectorEnv(Protocol):
     There is no automatic reset: the caller resets the environments it wants, by index, with a seed each.
     `send_resets` and `receive_resets` are the halves of a reset: several environments reset at the same time, and the
     caller does something else meanwhile.
+
+    Whatever waits for an environment may raise `Lost` or `Faulty`, once every other one has answered.
     """
 
     spec: EnvSpec
@@ -83,5 +108,9 @@ class VectorEnv(Protocol):
     def receive(self) -> Step: ...  # rows of environments that did not step mean nothing
 
     def render(self, index: int) -> np.ndarray: ...
+
+    def revive(self, lost: Lost) -> None: ...  # start them anew: they need a reset; UserError where that is hopeless
+
+    def heed(self, stopping: Callable[[], bool]) -> None: ...  # while this is True, wait for nobody very long
 
     def close(self) -> None: ...

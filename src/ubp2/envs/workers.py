@@ -3,21 +3,20 @@
 A worker is a fresh interpreter (`ubp2.envs.worker_process`) that never imports jax. It is started with `subprocess`,
 not `multiprocessing`, so that a user's script needs no ``if __name__ == "__main__"``. The arrays lie in shared memory;
 a step is one byte over a socket each way. The socket is also the life line: a worker that finds it closed leaves,
-whatever became of the parent, and a parent that finds it closed tells how the worker died.
+whatever became of the parent, and a parent that finds it closed tells how the worker died. One that died, or gives no
+answer for `environment.patience` seconds, can be replaced by another (`revive`); its episode is gone.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
+import logging
 import os
-import signal
-import socket
 import struct
-import subprocess
 import sys
 import tempfile
+import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.machinery import PathFinder
@@ -27,21 +26,21 @@ import gymnasium
 import numpy as np
 
 from ubp2.configs import EnvironmentConfig
-from ubp2.envs.base import Env, EnvSpec, VectorEnv
-from ubp2.envs.worker_process import CRASH, OK, RENDER, RESET, STEP, map_slots, read_block, write_block
+from ubp2.envs.base import Env, EnvSpec, Faulty, Lost, VectorEnv
+from ubp2.envs.worker import Worker
+from ubp2.envs.worker_process import RENDER, RESET, STEP, map_slots
 from ubp2.errors import UserError
 from ubp2.types import Step
 
-__all__ = ["ONE_THREAD", "Factory", "Inline", "Workers", "connect", "make_vector", "obituary", "write_order"]
+__all__ = ["RESTARTS", "Factory", "Inline", "Workers", "connect", "make_vector", "write_order"]
 
 Factory = Callable[[], gymnasium.Env]
 """A user's own function that builds a Gymnasium environment."""
 
-_BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from ubp2.envs.worker_process import serve; serve(*map(int, sys.argv[2:]))"
-)
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+RESTARTS = 3
+"""How often in a row, without an episode that came to its end, the process of one environment is started anew."""
+
+_LOG = logging.getLogger(__name__)
 
 
 def make_vector(env: str | Factory, options: EnvironmentConfig, size: int) -> VectorEnv:
@@ -53,33 +52,20 @@ def make_vector(env: str | Factory, options: EnvironmentConfig, size: int) -> Ve
         )
     if size < 1:
         raise UserError(f"expected at least one environment, got {size}")
+    if not options.patience >= 0:
+        raise UserError(f"environment.patience must be seconds, or 0 to wait without end, got {options.patience}")
     return Inline(env, options, size) if options.in_process else connect(env, options, size)
 
 
 def connect(env: str | Factory, options: EnvironmentConfig, size: int) -> Workers:
     """Start `size` workers side by side and wait until each has built its environment."""
-    return Workers(write_order(env, options), size)
+    return Workers(write_order(env, options), size, options.patience)
 
 
 def write_order(env: str | Factory, options: EnvironmentConfig) -> bytes:
     """Write down an environment for another process of this user, which `worker_process.build` makes of it."""
     header = json.dumps({"id": env if isinstance(env, str) else None, "options": dataclasses.asdict(options)})
     return header.encode() + b"\n" + (b"" if isinstance(env, str) else _pickle(env))
-
-
-def obituary(name: str, process: subprocess.Popen[bytes], log: IO[bytes]) -> UserError:
-    """Build the error for a process that is gone: how it ended and the last it wrote."""
-    try:
-        code = process.wait(timeout=5)
-    except subprocess.TimeoutExpired:
-        code = None
-    how = "closed its connection" if code is None else f"ended with exit code {code}"
-    if code is not None and code < 0:
-        how = f"was ended by signal {-code} ({signal.Signals(-code).name})"
-    log.seek(0)
-    last = log.read().decode(errors="replace").splitlines()[-15:]
-    wrote = "it wrote nothing" if not last else "its last lines:\n  " + "\n  ".join(last)
-    return UserError(f"{name} (process {process.pid}) {how}; {wrote}")
 
 
 class Inline:
@@ -118,11 +104,20 @@ class Inline:
         obs, reward = np.zeros((self.size, self.spec.obs_dim), np.float32), np.zeros(self.size)
         flags = np.zeros((self.size, 3), bool)
         for i in self._stepping:
-            obs[i], reward[i], *flags[i] = self._envs[i].step(actions[i])
+            try:
+                obs[i], reward[i], *flags[i] = self._envs[i].step(actions[i])
+            except UserError as error:
+                raise Faulty(str(error), i) from error
         return Step(obs, reward, flags[:, 0], flags[:, 1], flags[:, 2])
 
     def render(self, index: int) -> np.ndarray:
         return self._envs[index].render()
+
+    def revive(self, lost: Lost) -> None:
+        raise lost  # an environment of this process dies with it
+
+    def heed(self, stopping: Callable[[], bool]) -> None:
+        """Nobody is waited for: a step is a call."""
 
     def close(self) -> None:
         for env in self._envs:
@@ -132,23 +127,30 @@ class Inline:
 class Workers:
     """W worker processes, one environment each, in one block of shared memory."""
 
-    def __init__(self, order: bytes, size: int) -> None:
+    def __init__(self, order: bytes, size: int, patience: float) -> None:
         self.size = size
+        self._order, self._patience = order, patience
+        self._stopping: Callable[[], bool] = lambda: False
+        self._sent = 0.0  # when the last command went out
+        self._losses = np.zeros(size, int)  # of each environment, since an episode of it came to its end
         self._stepping: Sequence[int] = ()  # between send and receive
         self._resetting: list[int] = []  # between send_resets and receive_resets
-        self._workers: list[_Worker] = []
+        self._workers: list[Worker] = []
         # Open until `close`: a file without a name, which the system frees even if this process is killed.
-        memory = tempfile.TemporaryFile(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)  # noqa: SIM115
-        self._close = weakref.finalize(self, _close_all, self._workers, memory)
+        self._memory = tempfile.TemporaryFile(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)  # noqa: SIM115
+        self._close = weakref.finalize(self, _close_all, self._workers, self._memory)
         try:
             for index in range(size):  # all of them import at the same time
-                self._workers.append(_Worker(index, size, memory.fileno(), order))
+                self._workers.append(self._start(index))
             specs = [worker.greet() for worker in self._workers]
             self.spec = specs[0]
-            self._slots = map_slots(memory.fileno(), size, self.spec.obs_dim, self.spec.action_dim)
+            self._slots = map_slots(self._memory.fileno(), size, self.spec.obs_dim, self.spec.action_dim)
         except BaseException:
             self.close()
             raise
+
+    def _start(self, index: int) -> Worker:
+        return Worker(index, self.size, self._memory.fileno(), self._order, self._patience)
 
     def reset(self, index: int, seed: int) -> np.ndarray:
         self.send_resets({index: seed})
@@ -159,12 +161,16 @@ class Workers:
         for index, seed in seeds.items():
             self._slots.seed[index] = seed
             self._workers[index].send(RESET)
-        self._resetting = list(seeds)
+        self._resetting, self._sent = list(seeds), time.monotonic()
 
     def receive_resets(self) -> dict[int, np.ndarray]:
         indices, self._resetting = self._resetting, []
-        self._wait(indices)
-        return {index: self._slots.obs[index].copy() for index in indices}
+        lost = self._wait(indices)
+        arrived = {i: self._slots.obs[i].copy() for i in indices if lost is None or i not in lost.indices}
+        if lost is not None:
+            lost.observations = arrived
+            raise lost
+        return arrived
 
     def send(self, actions: np.ndarray, which: Sequence[int] | None = None) -> None:
         self._require_idle("send")
@@ -172,20 +178,52 @@ class Workers:
         self._stepping = range(self.size) if which is None else which
         for index in self._stepping:
             self._workers[index].send(STEP)
+        self._sent = time.monotonic()
 
     def receive(self) -> Step:
         if not self._stepping:
             raise RuntimeError("receive() without send()")
         stepping, self._stepping = self._stepping, ()
-        self._wait(stepping)
+        lost = self._wait(stepping)
         flags = self._slots.flags.copy()
-        return Step(self._slots.obs.copy(), self._slots.reward.copy(), flags[:, 0], flags[:, 1], flags[:, 2])
+        step = Step(self._slots.obs.copy(), self._slots.reward.copy(), flags[:, 0], flags[:, 1], flags[:, 2])
+        if lost is not None:
+            lost.step = step
+            raise lost
+        self._losses[step.terminated | step.truncated] = 0
+        return step
 
-    def _wait(self, indices: Iterable[int]) -> None:
+    def _wait(self, indices: Iterable[int]) -> Lost | None:
         """Take every answer before the first error is raised, so that none is left for the next call to find."""
-        errors = [error for index in indices if (error := self._workers[index].answer()) is not None]
-        if errors:
-            raise errors[0]
+        answers = [self._workers[index].answer(self._sent, self._stopping) for index in indices]
+        lost = [error for error in answers if isinstance(error, Lost)]
+        for error in answers:
+            if error is not None and not isinstance(error, Lost):
+                raise error
+        if not lost:
+            return None
+        return Lost("; ".join(map(str, lost)), [index for each in lost for index in each.indices])
+
+    def revive(self, lost: Lost) -> None:
+        self._require_idle("revive")
+        for index in lost.indices:
+            self._losses[index] += 1
+            if self._losses[index] > RESTARTS:
+                raise UserError(
+                    f"environment {index} was lost {self._losses[index]} times, and no episode came to its end in "
+                    f"between; the last time: {lost}"
+                )
+            _LOG.warning("%s; started anew (%d of %d in a row)", lost, self._losses[index], RESTARTS)
+            self._workers[index].end()
+            self._workers[index] = self._start(index)
+        for index in lost.indices:
+            try:
+                self._workers[index].greet()
+            except Lost as again:
+                self.revive(again)
+
+    def heed(self, stopping: Callable[[], bool]) -> None:
+        self._stopping = stopping
 
     def render(self, index: int) -> np.ndarray:
         self._require_idle("render")
@@ -208,81 +246,11 @@ class Workers:
             raise RuntimeError(f"{what}() between send() and receive()")
 
 
-class _Worker:
-    """One process and its socket, seen from the parent."""
-
-    def __init__(self, index: int, size: int, memory: int, order: bytes) -> None:
-        self.index = index
-        self._socket, theirs = socket.socketpair()
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (open until `close`)
-        fds = (theirs.fileno(), memory)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, json.dumps(sys.path), *map(str, (*fds, index, size))],
-                pass_fds=fds,
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-                env=os.environ | ONE_THREAD,
-                start_new_session=True,  # Ctrl-C in the terminal reaches the parent alone
-            )
-        with contextlib.suppress(BrokenPipeError):  # a worker that died at once is reported by `greet`
-            write_block(self._socket, order)
-
-    def greet(self) -> EnvSpec:
-        """Wait for the environment to stand."""
-        self.wait()
-        return EnvSpec.from_dict(json.loads(self.block()))
-
-    def send(self, command: bytes) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # `answer` finds out and says why
-            self._socket.sendall(command)
-
-    def wait(self) -> None:
-        """Take the answer; raise what it reports."""
-        if (error := self.answer()) is not None:
-            raise error
-
-    def answer(self) -> UserError | None:
-        """Take the answer to the last command; return the error that it reports."""
-        try:
-            kind = self._socket.recv(1)
-            if kind == OK:
-                return None
-            text = read_block(self._socket).decode() if kind else None
-        except (EOFError, ConnectionError):
-            text = None
-        if text is None:
-            return self._obituary()
-        return UserError(f"the environment raised {text}" if kind == CRASH else text)
-
-    def block(self) -> bytes:
-        try:
-            return read_block(self._socket)
-        except (EOFError, ConnectionError):
-            raise self._obituary() from None
-
-    def _obituary(self) -> UserError:
-        return obituary(f"environment worker {self.index}", self._process, self._log)
-
-    def hang_up(self) -> None:
-        self._socket.close()
-
-    def close(self) -> None:
-        """Wait for the process to leave, as it does when the socket is closed; end it where it does not."""
-        try:
-            self._process.wait(timeout=2)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._log.close()
-
-
-def _close_all(workers: list[_Worker], memory: IO[bytes]) -> None:
+def _close_all(workers: list[Worker], memory: IO[bytes]) -> None:
     for worker in workers:
         worker.hang_up()
     for worker in workers:
-        worker.close()
+        worker.leave()
     memory.close()
 
 

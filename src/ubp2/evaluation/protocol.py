@@ -36,7 +36,7 @@ SETTINGS = (
 _EVERYWHERE = ("metric", "environment.protocol", *_TEACHER, "custom_teacher")
 
 # How long, where and how often: neither protocol nor method.
-_NEITHER = {"env", "agent", "steps", "seed", "environment.in_process"}
+_NEITHER = {"env", "agent", "steps", "seed", "environment.in_process", "environment.patience"}
 _NEITHER |= {f"evaluation.{name}" for name in ("every", "controllers", "workers", "video")}
 _SWITCHES = ("optimism.reward", "optimism.dynamics", "optimism.value")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ubp2.envs.base import VectorEnv
+from ubp2.envs.base import Lost, VectorEnv
 from ubp2.errors import UserError
 from ubp2.evaluation.video import write_gif, write_video
 from ubp2.types import Episode
@@ -15,7 +15,7 @@ from ubp2.types import Episode
 __all__ = ["Act", "filmed", "rank_correlation", "rollouts", "summary"]
 
 Act = Callable[[np.ndarray, int, bool], np.ndarray]  # obs [W, D], decision, whether an episode starts -> actions [W, A]
-OnStep = Callable[[VectorEnv], None]
+OnStep = Callable[[VectorEnv, int], None]  # the environments, and how many decisions the episode has had
 
 
 def rollouts(
@@ -23,14 +23,15 @@ def rollouts(
 ) -> list[list[Episode]]:
     """For each agent one episode a seed, in lock-step; `on_step` is called after each reset and step.
 
-    The environments belong to the agents in equal blocks, each of which goes through the same seeds.
+    The environments belong to the agents in equal blocks, each of which goes through the same seeds. Where the process
+    of one is lost, all go through the same episodes again: the outcome is what it would have been.
     """
     workers = envs.size // agents
     episodes: list[list[Episode]] = [[] for _ in range(agents)]
     for first in range(0, len(seeds), workers):
         chunk = list(seeds[first : first + workers])
         chunk += [chunk[-1]] * (workers - len(chunk))  # fill the last group; its copies are dropped below
-        group = _group(act, envs, first, chunk * agents, on_step)
+        group = _undisturbed(act, envs, first, chunk * agents, on_step)
         for agent, own in enumerate(episodes):
             own += [e._replace(index=first + i) for i, e in enumerate(group[agent * workers : (agent + 1) * workers])]
     return [own[: len(seeds)] for own in episodes]
@@ -46,9 +47,9 @@ def filmed(act: Act, envs: VectorEnv, seeds: Sequence[int], videos: Sequence[Pat
             raise UserError(f"a clip is an .mp4 or a .gif file, got {video}")
     workers, frames = envs.size // agents, [[] for _ in videos]
 
-    def film(envs: VectorEnv) -> None:
+    def film(envs: VectorEnv, decision: int) -> None:
         for agent, clip in enumerate(frames):
-            clip.append(envs.render(agent * workers))
+            clip[decision:] = [envs.render(agent * workers)]
 
     first = rollouts(act, envs, seeds[:workers], agents, film)
     for video, clip, episodes in zip(videos, frames, first, strict=True):
@@ -59,6 +60,14 @@ def filmed(act: Act, envs: VectorEnv, seeds: Sequence[int], videos: Sequence[Pat
     return [begun + others for begun, others in zip(first, rest, strict=True)]
 
 
+def _undisturbed(act: Act, envs: VectorEnv, first: int, seeds: list[int], on_step: OnStep | None) -> list[Episode]:
+    while True:
+        try:
+            return _group(act, envs, first, seeds, on_step)
+        except Lost as lost:
+            envs.revive(lost)
+
+
 def _group(act: Act, envs: VectorEnv, first: int, seeds: list[int], on_step: OnStep | None) -> list[Episode]:
     envs.send_resets(dict(enumerate(seeds)))
     begun = envs.receive_resets()
@@ -66,9 +75,9 @@ def _group(act: Act, envs: VectorEnv, first: int, seeds: list[int], on_step: OnS
     seen, actions, rewards, successes, terminated = [obs], [], [], [], []
     lengths, running = np.zeros(envs.size, int), np.ones(envs.size, bool)
     while running.any():
-        if on_step is not None:
-            on_step(envs)
         decision = len(actions)
+        if on_step is not None:
+            on_step(envs, decision)
         action = act(obs, decision, decision == 0)
         envs.send(action)
         step = envs.receive()
@@ -81,7 +90,7 @@ def _group(act: Act, envs: VectorEnv, first: int, seeds: list[int], on_step: OnS
         lengths += running
         running &= ~(step.terminated | step.truncated)  # an episode that is over stands still until all are
     if on_step is not None:
-        on_step(envs)
+        on_step(envs, len(actions))
     stacked = [np.stack(x) for x in (seen, actions, rewards, successes, terminated)]
     return [_episode(first + i, seeds[i], int(lengths[i]), i, stacked) for i in range(envs.size)]
 

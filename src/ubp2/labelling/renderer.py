@@ -18,8 +18,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from ubp2.envs.worker import ONE_THREAD, obituary
 from ubp2.envs.worker_process import read_block, write_block
-from ubp2.envs.workers import ONE_THREAD, obituary
 from ubp2.labelling.drawing import Scale
 from ubp2.labelling.render_process import Setup
 from ubp2.types import Episode
@@ -91,7 +91,7 @@ class Renderer:
         except TimeoutError:
             raise Lost(f"the renderer (process {self.pid}) gave no answer in {self._seconds:g} s") from None
         except (EOFError, OSError):  # OSError too: `close` may come from another thread in the middle
-            raise Lost(str(obituary("the renderer", self._process, self._log))) from None
+            raise Lost(obituary("the renderer", self._process, self._log)) from None
 
     def kill(self) -> None:
         """End the process and its children at once; whoever waits for an answer gets `Lost`."""

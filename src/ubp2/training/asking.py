@@ -18,11 +18,12 @@ from ubp2.preference.store import Answered, LabelStore
 from ubp2.resolving import sessions_due
 from ubp2.training import session
 from ubp2.training.crew import Crew
+from ubp2.training.health import require_finite_fit
 from ubp2.training.programs import Programs, Selection, memory
 from ubp2.training.seeds import join
 from ubp2.training.state import Counters, State
 
-__all__ = ["announce", "ask", "fit", "phase", "planning", "write_fit"]
+__all__ = ["announce", "ask", "due", "fit", "phase", "planning", "write_fit"]
 
 POLL = 0.25  # seconds between two looks for answers
 BEAT = 2.0  # seconds between two signs of life while waiting
@@ -54,13 +55,18 @@ def phase(crew: Crew, counters: Counters) -> str:
     return "planning" if planning(crew, counters).any() else "policy"
 
 
+def due(crew: Crew, counters: Counters, t: int) -> np.ndarray:
+    """Which members [S] ask at the end of their episode, if that comes at decision `t`."""
+    return planning(crew, counters) & (sessions_due(crew.config.preferences, t) > counters.sessions)
+
+
 def ask(crew: Crew, agent: Agent, programs: Programs, state: State, ended: list[int]) -> None:
     """Sessions: Algorithm 2 chooses, the store keeps, the teacher answers, the agents take the answers."""
     config, counters, device, t = crew.config, state.counters, state.device, state.counters.decision
     if config.ceiling:
         return
-    due = planning(crew, counters) & (sessions_due(config.preferences, t) > counters.sessions)
-    ready = [i for i in ended if due[i] and not _busy(crew, i)]
+    is_due = due(crew, counters, t)
+    ready = [i for i in ended if is_due[i] and not _busy(crew, i)]
     chosen = {i: programs.select(device.agent, device.memory, np.int32(i), np.int32(t)) for i in ready}
     # Without a place no episode was long enough so far: the session stays due.
     selections = {i: own for i, own in jax.device_get(chosen).items() if own.places > 0}
@@ -79,12 +85,13 @@ def fit(crew: Crew, programs: Programs, state: State, told: np.ndarray) -> None:
     """Let the members [S] that got labels learn their reward from all they have."""
     device, t = state.device, state.counters.decision
     device.agent, learned = programs.fit(device.agent, device.memory, told, np.int32(t))
-    write_fit(crew, told, learned, t)
+    write_fit(crew, state, told, learned)
 
 
-def write_fit(crew: Crew, told: np.ndarray, learned: dict[str, jax.Array], t: int) -> None:
+def write_fit(crew: Crew, state: State, told: np.ndarray, learned: dict[str, jax.Array]) -> None:
     """One row for each member [S] that has learned its reward; none where nothing was learned."""
-    values = jax.device_get(learned)
+    t, device, values = state.counters.decision, state.device, jax.device_get(learned)
+    require_finite_fit(crew, device.agent, t, told, values, device.memory.preferences)
     for i in np.flatnonzero(told).tolist() if values else []:
         crew.members[i].metrics.write("fit", t, {name: float(value[i]) for name, value in values.items()})
 

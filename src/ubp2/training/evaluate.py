@@ -11,11 +11,30 @@ import numpy as np
 from ubp2.agents.base import Agent
 from ubp2.errors import UserError
 from ubp2.evaluation.rollout import Act, filmed, rank_correlation, summary
+from ubp2.training.compilation import Program
 from ubp2.training.crew import Crew
 from ubp2.training.programs import STREAMS, TERMS, Programs
+from ubp2.training.state import Counters, State
 from ubp2.types import Episode
 
-__all__ = ["controller", "evaluate", "reward_correlations"]
+__all__ = ["controller", "due", "evaluate", "needed", "reward_correlations"]
+
+
+class _Stopped(Exception):
+    """A signal came."""
+
+
+def due(crew: Crew, counters: Counters, t: int) -> bool:
+    """Whether the agents of decision `t` are to be evaluated, and have not been: a signal may have ended it."""
+    every = crew.config.evaluation.every
+    at = t == crew.config.steps or (every > 0 and t % every == 0)
+    return at and bool((counters.evaluated < t).any())
+
+
+def needed(crew: Crew, programs: Programs) -> list[Program]:
+    """What an evaluation calls."""
+    by_name = {"planner": programs.eval_plan, "policy": programs.eval_react}
+    return [*(by_name[name] for name in crew.config.evaluation.controllers), programs.predict_reward]
 
 
 def controller(agent: Agent, programs: Programs, state: Any, name: str, agents: int) -> Act:
@@ -37,13 +56,27 @@ def controller(agent: Agent, programs: Programs, state: Any, name: str, agents: 
     return act
 
 
-def evaluate(crew: Crew, agent: Agent, programs: Programs, state: Any, t: int) -> list[dict[str, float]]:
-    """Evaluate every controller of the config, all members in lock-step; write one row a member, and return them."""
+def evaluate(crew: Crew, agent: Agent, programs: Programs, state: State) -> list[dict[str, float]] | None:
+    """Evaluate every controller of the config, all members in lock-step; write one row a member, and return them.
+
+    None where a signal came: nothing is written, and the evaluation is still due when the run goes on.
+    """
+    if not all(program.ready(crew.stopping) for program in needed(crew, programs)):
+        return None
+    try:
+        rows = _evaluate(crew, agent, programs, state.device.agent, state.counters.decision)
+    except _Stopped:
+        return None
+    state.counters.evaluated[:] = state.counters.decision
+    return rows
+
+
+def _evaluate(crew: Crew, agent: Agent, programs: Programs, state: Any, t: int) -> list[dict[str, float]]:
     config, envs = crew.config.evaluation, crew.eval_envs()
     rows: list[dict[str, float]] = [{} for _ in crew.members]
     episodes: list[list[Episode]] = [[] for _ in crew.members]
     for name in config.controllers:
-        act = controller(agent, programs, state, name, crew.size)
+        act = _heeding(crew, controller(agent, programs, state, name, crew.size))
         todo, none = range(config.seed, config.seed + config.episodes), [None] * crew.size
         videos = [member.run.videos / f"{t:09d}-{name}.mp4" for member in crew.members] if config.video else none
         try:
@@ -64,6 +97,17 @@ def evaluate(crew: Crew, agent: Agent, programs: Programs, state: Any, t: int) -
         best = [max(row[f"{name}/success_any"] for name in config.controllers) for row in rows]
         crew.progress.update(t, success=float(np.mean(best)))
     return rows
+
+
+def _heeding(crew: Crew, act: Act) -> Act:
+    """The same controller, which decides nothing more once a signal came."""
+
+    def heeding(obs: np.ndarray, decision: int, first: bool) -> np.ndarray:
+        if crew.stopping():
+            raise _Stopped
+        return act(obs, decision, first)
+
+    return heeding
 
 
 def reward_correlations(

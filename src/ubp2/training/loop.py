@@ -16,11 +16,10 @@ from jax import Array
 from ubp2.agents.base import Agent
 from ubp2.configs import given
 from ubp2.envs.base import EnvSpec
-from ubp2.errors import UserError
 from ubp2.system import resident_megabytes
-from ubp2.training import asking, checkpoint, imported
+from ubp2.training import asking, checkpoint, evaluate, imported, stepping
 from ubp2.training.crew import Crew
-from ubp2.training.evaluate import evaluate
+from ubp2.training.health import require_finite_actions
 from ubp2.training.ongoing import Ongoing
 from ubp2.training.programs import STREAMS, TERMS, Programs, compiled, make_programs
 from ubp2.training.startup import Stopwatch, prepare
@@ -29,7 +28,6 @@ from ubp2.training.state import (
     Device,
     State,
     check_environment,
-    episode_seed,
     replay_current,
     restore,
     save,
@@ -68,7 +66,8 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
     counters, ongoing = state.counters, state.ongoing
     evaluations: list[dict[str, float]] = [{} for _ in crew.members]
     watch, started, first = Stopwatch(crew.progress, crew.waited), time.monotonic(), counters.decision
-    while counters.decision < config.steps and not crew.stopping() and _ready(crew, programs, counters):
+    evaluated = _evaluate(crew, agent, programs, state, evaluations)  # where a signal had ended the evaluation
+    while evaluated and counters.decision < config.steps and not crew.stopping() and _ready(crew, programs, counters):
         t = counters.decision
         if t == given(config.training.warmup) and not _catch_up(crew, agent, programs, state):
             break
@@ -79,24 +78,23 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
         action = _actions(crew, agent, state, told)
         envs.send(action)
         watch.decided(planned=agent.plans and asking.phase(crew, counters) == "planning")
-        step = envs.receive()
+        step, lost = stepping.receive(crew, state, action)
         ended = step.terminated | step.truncated
         _record(crew, agent, programs, state, (action, step, ended))
         ongoing.add(action, step)
         counters.decision = t = t + 1
+        if lost:
+            stepping.discard(crew, state, lost)
         if ended.any():
             rate = (t - first) / (time.monotonic() - started)
             timing = {"time/decisions_per_second": rate, "time/compiled": compiled(programs)}
             _end_episodes(crew, agent, programs, state, np.flatnonzero(ended).tolist(), timing, watch)
-        if t == config.steps or (config.evaluation.every and t % config.evaluation.every == 0):
-            evaluations = evaluate(crew, agent, programs, state.device.agent, t)
-        if t % config.checkpoint.every == 0 or t == config.steps:
-            _require_finite(crew, state.device, t)
+        evaluated = _evaluate(crew, agent, programs, state, evaluations)
+        if evaluated and (t % config.checkpoint.every == 0 or t == config.steps):
             save(crew, programs, state)
         crew.progress.update(t, phase=_in_words(crew, agent, counters), labels=int(counters.labels.sum()))
-    finished = counters.decision >= config.steps
+    finished = evaluated and counters.decision >= config.steps
     if not finished:
-        _require_finite(crew, state.device, counters.decision)
         save(crew, programs, state)
     elif not config.ceiling and given(config.preferences.budget) and not counters.sessions.all():
         crew.progress.note(
@@ -126,10 +124,7 @@ def _begin(crew: Crew, agent: Agent, programs: Programs) -> State:
             member.metrics.truncate(0)
         state = State(Counters.start(crew.size), Device(), Ongoing.empty(crew.size, crew.envs.spec))
         imported.take(crew, programs, state)
-        first = {i: episode_seed(member.seed, 0) for i, member in enumerate(crew.members)}
-        crew.envs.send_resets(first)
-        for i, obs in crew.envs.receive_resets().items():
-            state.ongoing.begin(i, first[i], obs)
+        stepping.begin(crew, state, stepping.send_resets(crew, state, list(range(crew.size))))
         asking.announce(crew, state.counters)
         return state
     for member, own in zip(crew.members, saved, strict=True):
@@ -156,11 +151,24 @@ def _in_words(crew: Crew, agent: Agent, counters: Counters) -> str:
 
 
 def _ready(crew: Crew, programs: Programs, counters: Counters) -> bool:
-    """Wait for what the next decision calls; False where a signal came before it was compiled."""
-    if counters.decision < given(crew.config.training.warmup):
+    """Wait for what the next decision may call; False where a signal came before it was compiled."""
+    t, needed = counters.decision, []
+    if t >= given(crew.config.training.warmup):
+        needed += [programs.plan if asking.planning(crew, counters).any() else programs.react, programs.update]
+    if not crew.config.ceiling and asking.due(crew, counters, t + 1).any():
+        needed += [programs.select, programs.judge, programs.remember]
+    if evaluate.due(crew, counters, t + 1):
+        needed += evaluate.needed(crew, programs)
+    return all(program.ready(crew.stopping) for program in needed)
+
+
+def _evaluate(crew: Crew, agent: Agent, programs: Programs, state: State, evaluations: list[dict[str, float]]) -> bool:
+    """Evaluate if it is time to, and put the outcome in place of the last one; False where a signal ended it."""
+    if not evaluate.due(crew, state.counters, state.counters.decision):
         return True
-    act = programs.plan if asking.planning(crew, counters).any() else programs.react
-    return act.ready(crew.stopping) and programs.update.ready(crew.stopping)
+    outcome = evaluate.evaluate(crew, agent, programs, state)
+    evaluations[:] = outcome or evaluations
+    return outcome is not None
 
 
 def _act(crew: Crew, programs: Programs, state: State) -> Array | None:
@@ -192,6 +200,9 @@ def _actions(crew: Crew, agent: Agent, state: State, told: Array | None) -> np.n
         draws = [np.random.default_rng([member.seed, 2, t]).uniform(-1.0, 1.0, size) for member in crew.members]
         return np.array(draws, np.float32)
     numbers, planning = np.asarray(told)[:, 0], asking.planning(crew, state.counters)
+    t, device = state.counters.decision, state.device
+    device.health.check(crew, device.agent, t)  # updates before this decision are done: the action came out of them
+    require_finite_actions(crew, device.agent, t, state.ongoing.now(), numbers[:, : -TERMS - 1])
     if planning.any() and agent.plans:
         state.ongoing.plan(planning, numbers[:, -TERMS - 1 : -1])
         state.counters.broken += np.where(planning, numbers[:, -1], 0).astype(np.int64)
@@ -211,13 +222,15 @@ def _catch_up(crew: Crew, agent: Agent, programs: Programs, state: State) -> boo
     if told.any() and agent.fit is not None:
         device.agent, learned = programs.fit(device.agent, device.memory, told, np.int32(t))
     for repetition in range(given(crew.config.training.warmup_updates)):
-        device.agent, device.metrics = programs.update(device.agent, device.memory, np.int32(t), np.int32(repetition))
+        _update(programs, device, t, repetition)
         if crew.stopping():
             device.agent = jax.device_put(before)
+            device.health.updates.clear()
             return False
         if repetition % WAIT_EVERY == 0:
             jax.block_until_ready(device.metrics)
-    asking.write_fit(crew, told, learned, t)
+            device.health.check(crew, device.agent, t + 1)
+    asking.write_fit(crew, state, told, learned)
     return True
 
 
@@ -226,7 +239,13 @@ def _learn(crew: Crew, programs: Programs, device: Device, t: int) -> None:
     training = crew.config.training
     since = t - given(training.warmup)
     if since > 0 and since % training.update_every == 0:
-        device.agent, device.metrics = programs.update(device.agent, device.memory, np.int32(t), np.int32(0))
+        _update(programs, device, t, 0)
+
+
+def _update(programs: Programs, device: Device, t: int, repetition: int) -> None:
+    counters = (np.int32(t), np.int32(repetition))
+    device.agent, device.metrics, seen = programs.update(device.agent, device.memory, *counters)
+    device.health.learned(t, repetition, device.metrics, seen)
 
 
 def _record(
@@ -254,26 +273,12 @@ def _end_episodes(
 ) -> None:
     """Archive episodes, ask where a session is due, and write a row, all while the environments reset."""
     counters, ongoing = state.counters, state.ongoing
-    following = {i: episode_seed(crew.members[i].seed, int(counters.episode[i]) + 1) for i in ended}
-    crew.envs.send_resets(following)
-    crew.each(lambda i: crew.members[i].archive.append(ongoing.episode(i, int(counters.episode[i]))), ended)
     counters.episode[ended] += 1
+    following = stepping.send_resets(crew, state, ended)
+    crew.each(lambda i: crew.members[i].archive.append(ongoing.episode(i, int(counters.episode[i]) - 1)), ended)
     asking.ask(crew, agent, programs, state, ended)
     _write_rows(crew, state, ended, timing, watch)
-    for i, obs in crew.envs.receive_resets().items():
-        ongoing.begin(i, following[i], obs)
-
-
-def _require_finite(crew: Crew, device: Device, t: int) -> dict[str, np.ndarray]:
-    """The metrics [S] of the last update; stops before a checkpoint can be written if one is not finite."""
-    values: dict[str, np.ndarray] = jax.device_get(device.metrics)
-    for name, value in values.items():
-        for i in np.flatnonzero(~np.isfinite(value)):
-            raise UserError(
-                f"learning diverged: {name} is not finite at decision {t}; the checkpoints before it are intact, "
-                f"lower --training.learning-rate or look at {crew.members[i].run.folder / 'metrics.jsonl'}"
-            )
-    return values
+    stepping.begin(crew, state, following)
 
 
 def _write_rows(crew: Crew, state: State, ended: list[int], timing: dict[str, float], watch: Stopwatch) -> None:
@@ -283,12 +288,14 @@ def _write_rows(crew: Crew, state: State, ended: list[int], timing: dict[str, fl
     if not due:
         return
     counters.last_row[due] = t
-    learned = _require_finite(crew, state.device, t)
+    state.device.health.check(crew, state.device.agent, t)
+    learned: dict[str, np.ndarray] = jax.device_get(state.device.metrics)
     learned = learned if t > given(crew.config.training.warmup) else {}  # before that there is nothing to report
     timing = timing | {"time/resident_megabytes": resident_megabytes()} | watch.untold()
     for i in due:
         values = {name: float(value[i]) for name, value in learned.items()}
         values |= {"labels/used": int(counters.labels[i]), "plan/broken": int(counters.broken[i])}
+        values["env/restarts"] = int(counters.restarts[i])
         crew.members[i].metrics.write(
             "train", t, values | state.ongoing.summary(i, crew.envs.spec.has_success) | timing
         )

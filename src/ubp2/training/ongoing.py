@@ -47,7 +47,11 @@ class Ongoing:
 
     def begin(self, index: int, seed: int, obs: np.ndarray) -> None:
         """Start the next episode of one member."""
+        self.clear(index)
         self.seed[index], self.obs[index, 0] = seed, obs
+
+    def clear(self, index: int) -> None:
+        """Forget what has happened in the episode of one member."""
         self.length[index] = self.planned[index] = 0
         self.terminated[index] = False
 

@@ -27,9 +27,20 @@ from ubp2.training import ceiling
 from ubp2.training.ceiling import TrueRewards
 from ubp2.training.compilation import Program
 from ubp2.training.seeds import at, lift
-from ubp2.types import Frame, Preferences, Segments
+from ubp2.types import Batch, Frame, Preferences, RewardTargets, Segments
 
-__all__ = ["STREAMS", "TERMS", "Acted", "Memory", "Programs", "Selection", "compiled", "make_programs", "memory"]
+__all__ = [
+    "STREAMS",
+    "TERMS",
+    "Acted",
+    "Evidence",
+    "Memory",
+    "Programs",
+    "Selection",
+    "compiled",
+    "make_programs",
+    "memory",
+]
 
 STREAMS = {"act": 1, "update": 2, "select": 3, "evaluate": 4, "fit": 5}
 TERMS = 5  # terms of a plan, the fields of `Scores`
@@ -50,6 +61,14 @@ class Acted(NamedTuple):
     told: Array  # [W, A + TERMS + 1] action, terms of the plan, scores that were not finite
 
 
+class Evidence(NamedTuple):
+    """What an update has to say if it went wrong. It stays on the device unless it did."""
+
+    finite: Array  # [] whether the agent and the metrics after it are finite
+    batch: Batch
+    supervision: Preferences | RewardTargets
+
+
 class Selection(NamedTuple):
     """The pairs a session asks about."""
 
@@ -67,7 +86,7 @@ class Programs(NamedTuple):
     plan: Program  # state, carry [S, W, ...], obs [S, W, D], first [S, W], explore, stream, step -> Acted; W is 1
     react: Program
     pick: Program  # where [S], Acted, Acted -> Acted
-    update: Program  # state, memory, step, repetition -> state, metrics
+    update: Program  # state, memory, step, repetition -> state, metrics, Evidence
     select: Program  # state, memory, seed, step -> Selection
     judge: Program  # state, seed, rows [K] -> predicted returns [2, K] of the left and the right segments
     fit: Program  # state, memory, due [S], step -> state, metrics; for agents that learn their reward at sessions
@@ -144,7 +163,7 @@ def _update(
     memory: Memory,
     step: Array,
     repetition: Array,
-) -> tuple[Any, Metrics]:
+) -> tuple[Any, Metrics, Evidence]:
     key = _fold(root, jnp.int32(STREAMS["update"]), step, repetition)
     k_batch, k_pairs, k_update = jax.random.split(key, 3)
     training = config.training
@@ -157,7 +176,14 @@ def _update(
     else:
         members = config.model.reward_members if config.preferences.bootstrap else None
         supervision = buffer.sample(memory.preferences, k_pairs, config.preferences.batch_size, members)
-    return agent.update(state, batch, supervision, k_update)
+    state, metrics = agent.update(state, batch, supervision, k_update)
+    return state, metrics, Evidence(_finite((state, metrics)), batch, supervision)
+
+
+def _finite(tree: Any) -> Array:
+    """Whether every number in a tree is finite."""
+    leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in leaves]).all()
 
 
 def _fit(agent: Agent, root: Array, state: Any, memory: Memory, due: Array, step: Array):

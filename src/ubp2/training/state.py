@@ -11,10 +11,11 @@ import jax
 import numpy as np
 
 from ubp2 import replay as replay_
-from ubp2.envs.base import EnvSpec, VectorEnv
+from ubp2.envs.base import EnvSpec, Lost, VectorEnv
 from ubp2.errors import UserError
 from ubp2.training import ceiling, checkpoint, session
 from ubp2.training.crew import Crew
+from ubp2.training.health import Health, not_finite
 from ubp2.training.ongoing import Ongoing
 from ubp2.training.programs import Memory, Programs, memory
 from ubp2.training.seeds import join, take
@@ -25,6 +26,7 @@ __all__ = [
     "State",
     "check_environment",
     "episode_seed",
+    "remembered",
     "replay_current",
     "restore",
     "restore_agent",
@@ -44,6 +46,8 @@ class Counters:
     cursor: np.ndarray  # last answer taken from the label store
     last_row: np.ndarray  # decision of the last training row
     broken: np.ndarray  # plan scores that were not finite
+    restarts: np.ndarray  # episodes that were discarded because their environment was lost
+    evaluated: np.ndarray  # decision of the last evaluation
 
     @classmethod
     def start(cls, seeds: int) -> Counters:
@@ -52,7 +56,8 @@ class Counters:
 
     @classmethod
     def join(cls, metas: Sequence[dict[str, Any]]) -> Counters:
-        """What `of` gave for each seed, at one decision."""
+        """What `of` gave for each seed, at one decision. Checkpoints of version 0.1.0 lack the last two counters."""
+        metas = [{"restarts": 0, "evaluated": meta["decision"], **meta} for meta in metas]
         own = (np.array([meta[each.name] for meta in metas], np.int64) for each in fields(cls)[1:])
         return cls(metas[0]["decision"], *own)
 
@@ -69,6 +74,7 @@ class Device:
     memory: Any = None  # Memory
     carry: Any = None  # [S, 1, ...] warm start of the next plan
     metrics: dict[str, jax.Array] = field(default_factory=dict)  # [S] of the last update; empty before the first
+    health: Health = field(default_factory=Health)
 
     def wake(self, programs: Programs) -> None:
         """Make fresh parameters and empty memories, if there are none yet.
@@ -88,17 +94,28 @@ class State:
     ongoing: Ongoing
 
 
-def episode_seed(run_seed: int, index: int) -> int:
-    """Seed of the index-th training episode of a run."""
-    return int(np.random.SeedSequence([run_seed, 1, index]).generate_state(1)[0] >> 1)
+def episode_seed(run_seed: int, index: int, restarts: int = 0) -> int:
+    """Seed of the index-th training episode of a run, or of what takes its place after so many lost environments."""
+    again = [restarts] if restarts else []
+    return int(np.random.SeedSequence([run_seed, 1, index, *again]).generate_state(1)[0] >> 1)
 
 
 def save(crew: Crew, programs: Programs, state: State) -> None:
-    """Write a checkpoint of every member: agent, counters and episode in progress. The rest is in two databases."""
+    """Write a checkpoint of every member: agent, counters and episode in progress. The rest is in two databases.
+
+    An agent that is not finite is never written: the run stops, and the checkpoints before it are intact.
+    """
     device, counters = state.device, state.counters
     device.wake(programs)
+    device.health.check(crew, device.agent, counters.decision + 1)
     metrics = device.metrics or {k: np.zeros(v.shape, v.dtype) for k, v in programs.update.outputs()[1].items()}
     held = jax.device_get((device.agent, device.carry, metrics))
+    for i, member in enumerate(crew.members):
+        for name in not_finite(take(held, i)):
+            raise UserError(
+                f"{name} of the agent of seed {member.seed} is not finite at decision {counters.decision}; the "
+                f"checkpoints before it are intact in {member.run.checkpoints}; look at {member.run.folder}"
+            )
     spec = crew.envs.spec._asdict()  # so that the agent can be loaded without its environment
 
     def write(seed: int) -> None:
@@ -142,7 +159,7 @@ def restore(crew: Crew, programs: Programs, saved: Sequence[checkpoint.Checkpoin
         trees.append(checkpoint.unflatten(like, {n: a for n, a in each.arrays.items() if not n.startswith("current/")}))
         crew.members[seed].archive.truncate(int(counters.episode[seed]))
     agent, carry, metrics = join(trees)
-    held = join([_remembered(crew, seed, ongoing) for seed in range(crew.size)])
+    held = join([remembered(crew, seed, ongoing) for seed in range(crew.size)])
     preferences = held.preferences
     for seed, member in enumerate(crew.members):
         answers = member.store.answers(up_to=int(counters.cursor[seed]), up_to_decision=counters.decision)
@@ -151,7 +168,7 @@ def restore(crew: Crew, programs: Programs, saved: Sequence[checkpoint.Checkpoin
     return State(counters, Device(agent, held._replace(preferences=preferences), carry, metrics), ongoing)
 
 
-def _remembered(crew: Crew, seed: int, ongoing: Ongoing) -> Memory:
+def remembered(crew: Crew, seed: int, ongoing: Ongoing) -> Memory:
     """The replay of one member, from its archive and its episode in progress; no label yet.
 
     Episodes are read from the disk one at a time, so that a long run is not in memory twice.
@@ -168,14 +185,25 @@ def _remembered(crew: Crew, seed: int, ongoing: Ongoing) -> Memory:
 
 def replay_current(envs: VectorEnv, ongoing: Ongoing) -> None:
     """Bring the environments to where the episodes in progress were: each is a function of its seed and actions."""
+    while True:
+        try:
+            same = _replayed(envs, ongoing)
+            break
+        except Lost as lost:
+            envs.revive(lost)
+    if not same:
+        raise UserError(
+            "the environment does not repeat itself: the episode in progress at the checkpoint, simulated again from "
+            "its seed and actions, gave other observations; check that reset(seed=...) seeds everything random in it"
+        )
+
+
+def _replayed(envs: VectorEnv, ongoing: Ongoing) -> bool:
+    """Simulate the episodes in progress; whether they were the same."""
     envs.send_resets({i: int(seed) for i, seed in enumerate(ongoing.seed)})
     same = [np.array_equal(obs, ongoing.obs[i, 0]) for i, obs in envs.receive_resets().items()]
     for step in range(int(ongoing.length.max())):
         behind = np.flatnonzero(ongoing.length > step).tolist()
         envs.send(ongoing.action[:, step], behind)
         same.append(np.array_equal(envs.receive().obs[behind], ongoing.obs[behind, step + 1]))
-    if not all(same):
-        raise UserError(
-            "the environment does not repeat itself: the episode in progress at the checkpoint, simulated again from "
-            "its seed and actions, gave other observations; check that reset(seed=...) seeds everything random in it"
-        )
+    return all(same)

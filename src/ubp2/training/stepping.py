@@ -1,0 +1,110 @@
+"""The environments of a run: steps and resets, and what becomes of a member whose environment is lost.
+
+A process that died or hung has been replaced when these functions return. Its episode is discarded as if it had never
+begun: neither the archive nor the memory keeps any of it, so that a resumed run, which rebuilds the memory from the
+archive, has the same one. What the agent has learned meanwhile, it has learned. The decision counts, and the episode
+that takes the place has a seed of its own: one that kills its simulator should not be tried again.
+"""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from ubp2.envs.base import Faulty, Lost
+from ubp2.errors import UserError
+from ubp2.training import evidence
+from ubp2.training.crew import Crew
+from ubp2.training.programs import Memory
+from ubp2.training.state import State, episode_seed, remembered
+from ubp2.types import Step
+
+__all__ = ["begin", "discard", "receive", "send_resets"]
+
+
+def receive(crew: Crew, state: State, action: np.ndarray) -> tuple[Step, list[int]]:
+    """What the decision [S, A] led to, and the members whose environment was lost over it.
+
+    Those stand where they stood, without reward or end, until `discard`.
+    """
+    try:
+        return crew.envs.receive(), []
+    except Faulty as error:
+        raise _told(crew, state, action, error) from error
+    except Lost as lost:
+        crew.envs.revive(lost)
+        step, gone = lost.step, lost.indices
+        assert step is not None
+    step.obs[gone] = state.ongoing.now()[gone]
+    for array in (step.true_reward, step.terminated, step.truncated, step.success):
+        array[gone] = 0
+    return step, gone
+
+
+def discard(crew: Crew, state: State, gone: list[int]) -> None:
+    """Forget the episodes in progress of these members, count them, and begin others."""
+    counters, device = state.counters, state.device
+    for i in gone:
+        crew.progress.note(
+            f"the episode of seed {crew.members[i].seed} is discarded after {state.ongoing.length[i]} decisions: "
+            f"its environment was lost"
+        )
+    counters.restarts[gone] += 1
+    seeds = {i: _seed(crew, state, i) for i in gone}
+    for i in gone:
+        state.ongoing.clear(i)
+        device.memory = _with_member(device.memory, i, remembered(crew, i, state.ongoing))
+    crew.envs.send_resets(seeds)
+    begin(crew, state, seeds)
+
+
+def send_resets(crew: Crew, state: State, members: list[int]) -> dict[int, int]:
+    """Let the environments of these members begin their next episode; returns the seeds, for `begin`."""
+    seeds = {i: episode_seed(crew.members[i].seed, int(state.counters.episode[i])) for i in members}
+    crew.envs.send_resets(seeds)
+    return seeds
+
+
+def begin(crew: Crew, state: State, seeds: dict[int, int]) -> None:
+    """Wait for the resets that were sent, and begin the episodes."""
+    while seeds:
+        try:
+            begun, lost = crew.envs.receive_resets(), None
+        except Lost as error:
+            begun, lost = error.observations, error
+        for i, obs in begun.items():
+            state.ongoing.begin(i, seeds[i], obs)
+        if lost is None:
+            return
+        crew.envs.revive(lost)
+        state.counters.restarts[lost.indices] += 1
+        seeds = {i: _seed(crew, state, i) for i in lost.indices}
+        crew.envs.send_resets(seeds)
+
+
+def _seed(crew: Crew, state: State, i: int) -> int:
+    return episode_seed(crew.members[i].seed, int(state.counters.episode[i]), int(state.counters.restarts[i]))
+
+
+def _with_member(held: Memory, i: int, own: Memory) -> Memory:
+    """The memory of all with the frames of one replaced; its labels stay."""
+
+    def put(all_: jax.Array, one: jax.Array) -> jax.Array:
+        return all_.at[i].set(one)
+
+    replay = jax.tree.map(put, held.replay, own.replay)
+    return Memory(replay, held.preferences, jax.tree.map(put, held.true_rewards, own.true_rewards))
+
+
+def _told(crew: Crew, state: State, action: np.ndarray, error: Faulty) -> UserError:
+    """The error of an environment, with the episode that leads to it saved: its seed and actions make it again."""
+    i, t, ongoing = error.index, state.counters.decision, state.ongoing
+    own = ongoing.arrays(i)
+    actions = np.concatenate([own["action"], action[i][None]])
+    arrays = {"seed": ongoing.seed[i], "obs": own["obs"], "action": actions}
+    facts = {"what": "environment", "env": crew.config.env, "index": i, "error": str(error)}
+    path = evidence.write(crew.members[i].run, t, facts, arrays)
+    return UserError(
+        f"{error}\nThis was environment {i} at decision {t} of the run; the seed and the actions of its episode are in "
+        f"{path}, and the checkpoints are intact"
+    )
