@@ -28,9 +28,10 @@ class Lost(UserError):
     happened.
     """
 
-    def __init__(self, message: str, indices: list[int]) -> None:
-        super().__init__(message)
-        self.indices = indices
+    def __init__(self, reasons: Mapping[int, str]) -> None:
+        super().__init__("; ".join(reasons.values()))
+        self.reasons = dict(reasons)  # of each that is lost
+        self.indices = list(reasons)
         self.step: Step | None = None  # of a `receive`; rows of lost environments mean nothing
         self.observations: dict[int, np.ndarray] = {}  # of a `receive_resets`
 

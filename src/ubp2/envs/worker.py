@@ -130,14 +130,14 @@ class Worker:
             raise self._dead() from None
 
     def _dead(self) -> Lost:
-        return Lost(obituary(f"environment worker {self.index}", self._process, self._log), [self.index])
+        return Lost({self.index: obituary(f"environment worker {self.index}", self._process, self._log)})
 
     def _hung(self, seconds: float) -> Lost:
-        return Lost(
+        reason = (
             f"environment worker {self.index} (process {self._process.pid}) gave no answer in {seconds:.0f} s; if it "
-            f"needs longer than that, raise --environment.patience",
-            [self.index],
+            f"needs longer than that, raise --environment.patience"
         )
+        return Lost({self.index: reason})
 
     def hang_up(self) -> None:
         self._socket.close()

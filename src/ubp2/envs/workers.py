@@ -202,18 +202,20 @@ class Workers:
                 raise error
         if not lost:
             return None
-        return Lost("; ".join(map(str, lost)), [index for each in lost for index in each.indices])
+        return Lost({index: reason for each in lost for index, reason in each.reasons.items()})
 
     def revive(self, lost: Lost) -> None:
         self._require_idle("revive")
-        for index in lost.indices:
+        for index, reason in lost.reasons.items():
             self._losses[index] += 1
             if self._losses[index] > RESTARTS:
                 raise UserError(
                     f"environment {index} was lost {self._losses[index]} times, and no episode came to its end in "
-                    f"between; the last time: {lost}"
+                    f"between; the last time: {reason}"
                 )
-            _LOG.warning("%s; started anew (%d of %d in a row)", lost, self._losses[index], RESTARTS)
+            _LOG.warning(
+                "environment %d is started anew (%d of %d in a row): %s", index, self._losses[index], RESTARTS, reason
+            )
             self._workers[index].end()
             self._workers[index] = self._start(index)
         for index in lost.indices:
