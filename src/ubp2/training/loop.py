@@ -66,7 +66,10 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
     counters, ongoing = state.counters, state.ongoing
     evaluations: list[dict[str, float]] = [{} for _ in crew.members]
     watch, started, first = Stopwatch(crew.progress, crew.waited), time.monotonic(), counters.decision
-    evaluated = _evaluate(crew, agent, programs, state, evaluations)  # where a signal had ended the evaluation
+    late = evaluate.due(crew, counters, first)  # a signal had ended it
+    evaluated = _evaluate(crew, agent, programs, state, evaluations)
+    if late and evaluated:
+        save(crew, programs, state)
     while evaluated and counters.decision < config.steps and not crew.stopping() and _ready(crew, programs, counters):
         t = counters.decision
         if t == given(config.training.warmup) and not _catch_up(crew, agent, programs, state):
