@@ -126,3 +126,22 @@ def test_an_observation_that_is_no_number_is_named(tmp_path: Path, in_process: b
         obs = env.step(action)[0]
     assert np.isnan(obs).all(), "the seed and the actions make it again"
     assert saved(tmp_path / "run").decision <= facts["decision"]
+
+
+class Stillborn(Reach):
+    """Reach of which an episode begins with NaN."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        obs, info = super().reset(seed=seed)
+        return (obs * np.nan if seed is not None and seed % 3 == 0 and seed > 0 else obs), info
+
+
+@pytest.mark.parametrize("in_process", [True, False])
+def test_a_first_observation_that_is_no_number_is_named(tmp_path: Path, in_process: bool) -> None:
+    config = tiny(environment={"in_process": in_process}, checkpoint={"every": 10})
+    with pytest.raises(
+        UserError, match=r"nan at index 0 of 4 at decision 0; .*\nThis was environment 0 at decision \d+"
+    ):
+        api.train(config, env=Stillborn, out=tmp_path / "run", progress=False)
+    facts, arrays = evidence(tmp_path / "run")
+    assert facts["what"] == "environment" and int(arrays["seed"]) % 3 == 0

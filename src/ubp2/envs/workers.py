@@ -18,7 +18,8 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.machinery import PathFinder
 from typing import IO
 
@@ -84,7 +85,8 @@ class Inline:
         self.spec = self._envs[0].spec
 
     def reset(self, index: int, seed: int) -> np.ndarray:
-        return self._envs[index].reset(seed)
+        with _blame(index):
+            return self._envs[index].reset(seed)
 
     def send_resets(self, seeds: Mapping[int, int]) -> None:
         self._resets = dict(seeds)
@@ -104,10 +106,8 @@ class Inline:
         obs, reward = np.zeros((self.size, self.spec.obs_dim), np.float32), np.zeros(self.size)
         flags = np.zeros((self.size, 3), bool)
         for i in self._stepping:
-            try:
+            with _blame(i):
                 obs[i], reward[i], *flags[i] = self._envs[i].step(actions[i])
-            except UserError as error:
-                raise Faulty(str(error), i) from error
         return Step(obs, reward, flags[:, 0], flags[:, 1], flags[:, 2])
 
     def render(self, index: int) -> np.ndarray:
@@ -254,6 +254,15 @@ def _close_all(workers: list[Worker], memory: IO[bytes]) -> None:
     for worker in workers:
         worker.leave()
     memory.close()
+
+
+@contextmanager
+def _blame(index: int) -> Iterator[None]:
+    """Say which environment of this process a mistake is of."""
+    try:
+        yield
+    except UserError as error:
+        raise Faulty(str(error), index) from error
 
 
 def _check_actions(actions: np.ndarray, size: int, spec: EnvSpec) -> np.ndarray:

@@ -30,7 +30,9 @@ def receive(crew: Crew, state: State, action: np.ndarray) -> tuple[Step, list[in
     try:
         return crew.envs.receive(), []
     except Faulty as error:
-        raise _told(crew, state, action, error) from error
+        own = state.ongoing.arrays(error.index)
+        actions = np.concatenate([own["action"], action[error.index][None]])
+        raise _told(crew, state, error, int(state.ongoing.seed[error.index]), own["obs"], actions) from error
     except Lost as lost:
         crew.envs.revive(lost)
         step, gone = lost.step, lost.indices
@@ -70,6 +72,8 @@ def begin(crew: Crew, state: State, seeds: dict[int, int]) -> None:
     while seeds:
         try:
             begun, lost = crew.envs.receive_resets(), None
+        except Faulty as error:
+            raise _told(crew, state, error, seeds[error.index]) from error
         except Lost as error:
             begun, lost = error.observations, error
         for i, obs in begun.items():
@@ -96,12 +100,10 @@ def _with_member(held: Memory, i: int, own: Memory) -> Memory:
     return Memory(replay, held.preferences, jax.tree.map(put, held.true_rewards, own.true_rewards))
 
 
-def _told(crew: Crew, state: State, action: np.ndarray, error: Faulty) -> UserError:
-    """The error of an environment, with the episode that leads to it saved: its seed and actions make it again."""
-    i, t, ongoing = error.index, state.counters.decision, state.ongoing
-    own = ongoing.arrays(i)
-    actions = np.concatenate([own["action"], action[i][None]])
-    arrays = {"seed": ongoing.seed[i], "obs": own["obs"], "action": actions}
+def _told(crew: Crew, state: State, error: Faulty, seed: int, *episode: np.ndarray) -> UserError:
+    """The error of an environment, with what makes it again saved: the seed and, where it had begun, the episode."""
+    i, t = error.index, state.counters.decision
+    arrays = {"seed": np.asarray(seed), **dict(zip(("obs", "action"), episode, strict=False))}
     facts = {"what": "environment", "env": crew.config.env, "index": i, "error": str(error)}
     path = evidence.write(crew.members[i].run, t, facts, arrays)
     return UserError(
