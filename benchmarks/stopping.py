@@ -26,7 +26,7 @@ SIGNALLED = "signalled at "
 WARMUP = 250
 SHORT = ["--training.warmup", str(WARMUP), "--evaluation.every", str(WARMUP + 60), "--steps", "5000", "--quiet"]
 SESSION = ["--preferences.every", "200", "--preferences.per-session", "10", "--preferences.budget", "100"]
-PEOPLE = [*SESSION, "--teacher", "human", "--teacher.browser", "False", "--teacher.port", "0"]
+PEOPLE = [*SESSION, "--teacher", "human", "--teacher.no-browser", "--teacher.port", "0"]
 PEBBLE = [*SESSION, "--agent", "pebble", "--preferences.first", "300"]
 
 # Where the signal comes: module, name of the function at whose n-th call, n, and further arguments of the run.
@@ -38,7 +38,7 @@ MOMENTS: dict[str, tuple[str, str, int, list[str]]] = {
     "planning": ("ubp2.training.loop", "_act", WARMUP + 20, []),
     "session": ("ubp2.training.session", "ask", 1, SESSION),
     "evaluation": ("ubp2.evaluation.rollout", "_group", 1, []),
-    "waiting for people": ("ubp2.training.asking", "_beat", 1, PEOPLE),
+    "waiting for people": ("ubp2.training.asking", "_wait", 1, PEOPLE),
     "fit of the reward (pebble)": ("ubp2.training.asking", "fit", 1, PEBBLE),
 }
 
