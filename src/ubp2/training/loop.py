@@ -70,7 +70,12 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
     evaluated = _evaluate(crew, agent, programs, state, evaluations)
     if late and evaluated:
         save(crew, programs, state)
-    while evaluated and counters.decision < config.steps and not crew.stopping() and _ready(crew, programs, counters):
+    while (
+        evaluated
+        and counters.decision < config.steps
+        and not crew.stopping()
+        and _ready(crew, agent, programs, counters)
+    ):
         t = counters.decision
         if t == given(config.training.warmup) and not _catch_up(crew, agent, programs, state):
             break
@@ -153,13 +158,14 @@ def _in_words(crew: Crew, agent: Agent, counters: Counters) -> str:
     return "learning" if crew.config.ceiling else "asking"
 
 
-def _ready(crew: Crew, programs: Programs, counters: Counters) -> bool:
+def _ready(crew: Crew, agent: Agent, programs: Programs, counters: Counters) -> bool:
     """Wait for what the next decision may call; False where a signal came before it was compiled."""
     t, needed = counters.decision, []
     if t >= given(crew.config.training.warmup):
         needed += [programs.plan if asking.planning(crew, counters).any() else programs.react, programs.update]
     if not crew.config.ceiling and asking.due(crew, counters, t + 1).any():
         needed += [programs.select, programs.judge, programs.remember]
+        needed += [] if agent.fit is None else [programs.fit]
     if evaluate.due(crew, counters, t + 1):
         needed += evaluate.needed(crew, programs)
     return all(program.ready(crew.stopping) for program in needed)
