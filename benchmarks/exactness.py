@@ -112,10 +112,16 @@ def difference(one: Path, other: Path) -> tuple[int, int, float, str, bool]:
             if array.tobytes() == right.arrays[name].tobytes():
                 continue
             count += 1
-            off = float(np.abs(array.astype(np.float64) - right.arrays[name].astype(np.float64)).max(initial=0.0))
-            largest, where = max((largest, where), (off, name))
+            largest, where = max((largest, where), (apart(array, right.arrays[name]), name))
         same &= evaluations(a) == evaluations(b)
     return count, total, largest, where, same
+
+
+def apart(one: np.ndarray, other: np.ndarray) -> float:
+    """The largest difference; infinite where an episode in progress has another length."""
+    if one.shape != other.shape:
+        return float("inf")
+    return float(np.abs(one.astype(np.float64) - other.astype(np.float64)).max(initial=0.0))
 
 
 def evaluations(folder: Path) -> list[dict[str, Any]]:

@@ -44,6 +44,7 @@ __all__ = [
 
 STREAMS = {"act": 1, "update": 2, "select": 3, "evaluate": 4, "fit": 5}
 TERMS = 5  # terms of a plan, the fields of `Scores`
+_FOLLOWING = ("optimizer", "target")  # in names of arrays that only follow parameters
 
 
 class Memory(NamedTuple):
@@ -64,7 +65,7 @@ class Acted(NamedTuple):
 class Evidence(NamedTuple):
     """What an update has to say if it went wrong. It stays on the device unless it did."""
 
-    finite: Array  # [] whether the agent and the metrics after it are finite
+    finite: Array  # [] whether the parameters and the metrics after it are finite
     batch: Batch
     supervision: Preferences | RewardTargets
 
@@ -177,12 +178,18 @@ def _update(
         members = config.model.reward_members if config.preferences.bootstrap else None
         supervision = buffer.sample(memory.preferences, k_pairs, config.preferences.batch_size, members)
     state, metrics = agent.update(state, batch, supervision, k_update)
-    return state, metrics, Evidence(_finite((state, metrics)), batch, supervision)
+    return state, metrics, Evidence(_finite(state, metrics), batch, supervision)
 
 
-def _finite(tree: Any) -> Array:
-    """Whether every number in a tree is finite."""
-    leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+def _finite(state: Any, metrics: Metrics) -> Array:
+    """Whether the parameters and what was measured are finite.
+
+    What is not in a gradient is not in the parameters that it moved either, so that moments and targets, which are most
+    of the state, need not be read at every update; `state.save` looks at them before each checkpoint.
+    """
+    named = jax.tree_util.tree_leaves_with_path(state)
+    moved = [leaf for path, leaf in named if not any(part in jax.tree_util.keystr(path) for part in _FOLLOWING)]
+    leaves = [leaf for leaf in (*moved, *metrics.values()) if jnp.issubdtype(leaf.dtype, jnp.floating)]
     return jnp.stack([jnp.isfinite(leaf).all() for leaf in leaves]).all()
 
 

@@ -1,0 +1,348 @@
+"""A campaign of faults against training runs: what was tried, what survived, what was lost.
+
+    python benchmarks/faults.py                          # everything, as in docs/reliability.md
+    python benchmarks/faults.py --kills 20 --only kills  # a part
+
+Every subject is a small run that is made twice: once in peace, once disturbed and resumed until it ends. It has
+survived if the two are equal, bit for bit on a CPU: checkpoint, archive, labels and metrics. A run whose environment
+was lost takes another course; it has survived if it ends, and has counted what it lost. Faults:
+
+- kills: SIGKILL of `ubp2 train` at random moments, of one seed, of several in one program, of PEBBLE, and of a run that
+  people teach through its label store while it lives and while it is dead;
+- checkpoints: the newest is truncated, has a bit flipped, or lacks a file;
+- disk: no file may grow beyond a limit (RLIMIT_FSIZE), as on a disk that is full; then there is room again;
+- workers: an environment process is killed, or stopped for good (SIGSTOP), in the middle of an episode.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "src")]
+
+from tests.training.helpers import assert_same_run, environment, rows, tiny  # noqa: E402
+from tests.training.test_people import Person  # noqa: E402
+from ubp2 import population  # noqa: E402
+from ubp2.config_io import save_yaml  # noqa: E402
+from ubp2.configs import Config  # noqa: E402
+from ubp2.errors import UserError  # noqa: E402
+
+STEPS = 1200
+ENOUGH = 400  # attempts at one run; more mean that it does not get on
+
+
+@dataclass
+class Tally:
+    """One line of the table."""
+
+    what: str
+    tried: int = 0
+    survived: int = 0
+    lost: list[str] = field(default_factory=list)
+
+    def add(self, name: str, faults: int, error: str | None) -> None:
+        self.tried += faults
+        self.survived += 0 if error else faults
+        if error:
+            self.lost.append(f"{name}: {error}")
+
+
+def subject(**changes: Any) -> Config:
+    """A run of some twenty seconds, with environments in processes of their own."""
+    settings: dict[str, Any] = {
+        "steps": STEPS,
+        "environment": {"in_process": False, "episode_decisions": 20, "patience": 5.0},
+        "preferences": {"budget": 60},
+        "checkpoint": {"every": 100},
+        "evaluation": {"every": 300},
+    }
+    for section, values in changes.items():
+        settings[section] = (
+            {**settings[section], **values} if isinstance(values, dict) and section in settings else values
+        )
+    return tiny(**settings)
+
+
+SUBJECTS: dict[str, tuple[Config, int]] = {
+    "one seed": (subject(), 1),
+    "three seeds": (subject(seed=10), 3),
+    "pebble": (subject(agent="pebble", seed=20), 1),
+    "people": (subject(teacher={"name": "human", "serve": False}, seed=30), 1),
+}
+
+
+class Training:
+    """`ubp2 train` of a subject, or `--resume` of its folder, in a process of its own."""
+
+    def __init__(self, config: Config, seeds: int, folder: Path, limit: int | None = None) -> None:
+        self.folder = folder
+        begun = _is_run(folder, seeds)
+        if not begun and folder.is_dir():
+            shutil.rmtree(folder)  # killed while it was made
+        save_yaml(config, folder.with_suffix(".yaml"))
+        new = ["--config", str(folder.with_suffix(".yaml")), "--seeds", str(seeds), "--out", str(folder)]
+        arguments = ["--resume", str(folder)] if begun else new
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ubp2", "train", "--quiet", *arguments],
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            preexec_fn=None if limit is None else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        )
+
+    def ends(self) -> tuple[int, str]:
+        """Exit code and the last of what it said."""
+        said = self.process.communicate(timeout=600)[1].decode(errors="replace")
+        return self.process.returncode, said[-500:]
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.communicate()
+
+    def workers(self) -> list[int]:
+        """Its environment processes."""
+        told = subprocess.run(["pgrep", "-P", str(self.process.pid), "-f", "worker_process"], capture_output=True)
+        return [int(pid) for pid in told.stdout.split()]
+
+
+def _is_run(folder: Path, seeds: int) -> bool:
+    try:
+        return len(population.members(folder)) == seeds
+    except UserError:
+        return False
+
+
+def _checkpoints(folder: Path) -> Iterator[Path]:
+    yield from folder.glob("checkpoints/[0-9]*/manifest.json")
+    yield from folder.glob("s*/checkpoints/[0-9]*/manifest.json")
+
+
+@contextmanager
+def taught(config: Config, folder: Path) -> Iterator[None]:
+    """Somebody answers what the run asks, whether it lives or not."""
+    person = Person(folder) if config.teacher.name == "human" else None
+    if person:
+        person.start()
+    try:
+        yield
+    finally:
+        if person:
+            person.done.set()
+            person.join()
+
+
+def run_out(config: Config, seeds: int, folder: Path) -> None:
+    """Train to the end in peace."""
+    with taught(config, folder):
+        code, said = Training(config, seeds, folder).ends()
+    assert code == 0, said
+
+
+def equal(one: Path, other: Path) -> str | None:
+    """None, or what differs."""
+    try:
+        for a, b in zip(population.members(one), population.members(other), strict=True):
+            assert_same_run(a, b)
+    except AssertionError as error:
+        return f"differs: {str(error)[:300]}"
+    return None
+
+
+class Campaign:
+    """All faults, in one folder."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder, self.chance = folder, random.Random(seed)
+        self.references: dict[str, Path] = {}
+
+    def reference(self, name: str) -> Path:
+        if name not in self.references:
+            folder = self.folder / f"peace-{name.replace(' ', '-')}"
+            run_out(*SUBJECTS[name], folder)
+            self.references[name] = folder
+        return self.references[name]
+
+    def kills(self, tally: Tally, wanted: int, at_once: int = 2) -> None:
+        """Runs that are killed again and again until they end, until so many kills have hit."""
+        number = 0
+
+        def one(number: int, name: str, seed: int) -> None:
+            chance, folder = random.Random(seed), self.folder / f"killed-{number}"
+            config, seeds = SUBJECTS[name]
+            hits, error = 0, f"not finished after {ENOUGH} attempts"
+            with taught(config, folder):
+                while hits < ENOUGH:
+                    training = Training(config, seeds, folder)
+                    try:
+                        training.process.wait(chance.uniform(2.0, 16.0))
+                    except subprocess.TimeoutExpired:
+                        training.kill()
+                        hits += 1
+                        continue
+                    code, said = training.ends()
+                    error = f"code {code}: {said}" if code else None
+                    break
+            error = error or equal(folder, self.references[name])
+            tally.add(f"{name}, {hits} kills", hits, error)
+            print(f"kills: {name}: {hits}, {error or 'equal'}; {tally.tried} in all", file=sys.stderr, flush=True)
+            shutil.rmtree(folder, ignore_errors=True)
+
+        for name in SUBJECTS:
+            self.reference(name)
+        with ThreadPoolExecutor(at_once) as pool:
+            while tally.tried < wanted:
+                names = [list(SUBJECTS)[(number + i) % len(SUBJECTS)] for i in range(at_once)]
+                jobs = [pool.submit(one, number + i, name, self.chance.random()) for i, name in enumerate(names)]
+                number += at_once
+                for job in jobs:
+                    job.result()
+
+    def checkpoints(self, tally: Tally, wanted: int) -> None:
+        """Runs in the middle whose newest checkpoint is damaged before they go on."""
+        base = self._half_way()
+        for number in range(wanted):
+            damage = (truncate, flip, remove)[number % 3]
+            folder = self.folder / f"damaged-{number}"
+            shutil.copytree(base, folder)
+            newest = max((folder / "checkpoints").glob("[0-9]*"))
+            file = newest / self.chance.choice(["state.npz", "manifest.json"])
+            damage(file, self.chance)
+            code, said = Training(*SUBJECTS["one seed"], folder).ends()
+            error = None if code == 0 else f"code {code}: {said}"
+            if not error and "set aside" not in said:
+                error = f"nobody said so: {said}"
+            tally.add(f"{damage.__name__} {file.name}", 1, error or equal(folder, self.reference("one seed")))
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def disk(self, tally: Tally, wanted: int) -> None:
+        """Runs that meet a full disk in the middle, and go on when there is room."""
+        base = self._half_way()
+        sizes = [path.stat().st_size for path in base.rglob("*") if path.is_file()]
+        for _ in range(wanted):
+            folder = self.folder / "full"
+            shutil.copytree(base, folder)
+            limit = self.chance.randint(1000, max(sizes) + 20_000)
+            code, said = Training(*SUBJECTS["one seed"], folder, limit=limit).ends()
+            error = None if code in (0, 2) else f"code {code}: {said}"
+            if code == 2 and "; " not in said:
+                error = f"no sentence: {said}"
+            if not error and code:
+                code, said = Training(*SUBJECTS["one seed"], folder).ends()
+                error = None if code == 0 else f"code {code}: {said}"
+            tally.add(f"limit of {limit} bytes", 1, error or equal(folder, self.reference("one seed")))
+            shutil.rmtree(folder)
+
+    def _half_way(self) -> Path:
+        """A run that was killed in its middle, with two checkpoints or more."""
+        base = self.folder / "half"
+        if not base.exists():
+            training = Training(*SUBJECTS["one seed"], base)
+            while len(list(_checkpoints(base))) < 2 or max(_checkpoints(base)).parent.name < f"{STEPS // 2:09d}":
+                time.sleep(0.02)
+            training.kill()
+        return base
+
+    def workers(self, tally: Tally, wanted: int, number: int) -> None:
+        """Runs whose environment processes die or hang."""
+        done = 0
+        while done < wanted:
+            folder, hits = self.folder / f"workers-{number}-{done}", 0
+            config, seeds = SUBJECTS["one seed" if done % 2 else "three seeds"]
+            training = Training(config, seeds, folder)
+            while training.process.poll() is None and hits < 3:
+                time.sleep(self.chance.uniform(1.0, 4.0))
+                found = training.workers() if any(_checkpoints(folder)) else []
+                if found:
+                    with suppress(ProcessLookupError):
+                        os.kill(self.chance.choice(found), number)
+                    hits += 1
+            code, said = training.ends()
+            error = None if code == 0 else f"code {code}: {said}"
+            if not error:
+                members = population.members(folder)
+                counted = sum(int(rows(member, "train")[-1].get("env/restarts", 0)) for member in members)
+                if counted < 1 and hits:
+                    error = f"{hits} workers were lost, and {counted} counted"
+            tally.add(f"signal {number}", hits, error)
+            print(f"workers: signal {number}: {hits}, {error or 'finished'}", file=sys.stderr, flush=True)
+            done += max(hits, 1)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def truncate(file: Path, chance: random.Random) -> None:
+    size = file.stat().st_size
+    with file.open("r+b") as stream:
+        stream.truncate(chance.randrange(size))
+
+
+def flip(file: Path, chance: random.Random) -> None:
+    content = bytearray(file.read_bytes())
+    content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+    file.write_bytes(content)
+
+
+def remove(file: Path, chance: random.Random) -> None:
+    file.unlink()
+
+
+def table(tallies: list[Tally]) -> str:
+    lines = ["| fault | tried | survived | lost |", "|---|---|---|---|"]
+    lines += [f"| {t.what} | {t.tried} | {t.survived} | {t.tried - t.survived} |" for t in tallies]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--checkpoints", type=int, default=21)
+    parser.add_argument("--disk", type=int, default=6)
+    parser.add_argument("--workers", type=int, default=9, help="of each of two kinds")
+    parser.add_argument("--only", nargs="+", choices=("kills", "checkpoints", "disk", "workers"))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="write the numbers to this JSON file")
+    args = parser.parse_args()
+    tallies: list[Tally] = []
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as name:
+        campaign = Campaign(Path(name), args.seed)
+        parts: list[tuple[str, str, Callable[[Tally], None]]] = [
+            ("kills", "SIGKILL of training", lambda t: campaign.kills(t, args.kills)),
+            ("checkpoints", "damaged checkpoint", lambda t: campaign.checkpoints(t, args.checkpoints)),
+            ("disk", "disk full", lambda t: campaign.disk(t, args.disk)),
+            ("workers", "environment process killed", lambda t: campaign.workers(t, args.workers, signal.SIGKILL)),
+            ("workers", "environment process hung", lambda t: campaign.workers(t, args.workers, signal.SIGSTOP)),
+        ]
+        for part, what, act in parts:
+            if not args.only or part in args.only:
+                tallies.append(Tally(what))
+                act(tallies[-1])
+    print(table(tallies))
+    for tally in tallies:
+        for line in tally.lost:
+            print(f"{tally.what}: {line}", file=sys.stderr)
+    if args.out:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        told = [{"fault": t.what, "tried": t.tried, "survived": t.survived, "lost": t.lost} for t in tallies]
+        content = {"seconds": round(time.monotonic() - began), "seed": args.seed, "faults": told}
+        args.out.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    return int(any(tally.lost for tally in tallies))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
