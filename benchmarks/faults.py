@@ -43,8 +43,8 @@ from ubp2.config_io import save_yaml  # noqa: E402
 from ubp2.configs import Config  # noqa: E402
 from ubp2.errors import UserError  # noqa: E402
 
-STEPS = 1200
-ENOUGH = 400  # attempts at one run; more mean that it does not get on
+STEPS = 800
+ENOUGH = 400  # kills of one run; more mean that it does not get on
 
 
 @dataclass
@@ -123,9 +123,10 @@ class Training:
 
 def _is_run(folder: Path, seeds: int) -> bool:
     try:
-        return len(population.members(folder)) == seeds
+        members = population.members(folder)
     except UserError:
         return False
+    return len(members) == seeds and all((member / "config.yaml").exists() for member in members)
 
 
 def _checkpoints(folder: Path) -> Iterator[Path]:
@@ -170,16 +171,17 @@ class Campaign:
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder, self.chance = folder, random.Random(seed)
         self.references: dict[str, Path] = {}
+        self.seconds: dict[str, float] = {}  # that they took
 
     def reference(self, name: str) -> Path:
         if name not in self.references:
-            folder = self.folder / f"peace-{name.replace(' ', '-')}"
+            folder, began = self.folder / f"peace-{name.replace(' ', '-')}", time.monotonic()
             run_out(*SUBJECTS[name], folder)
-            self.references[name] = folder
+            self.references[name], self.seconds[name] = folder, time.monotonic() - began
         return self.references[name]
 
-    def kills(self, tally: Tally, wanted: int, at_once: int = 2) -> None:
-        """Runs that are killed again and again until they end, until so many kills have hit."""
+    def kills(self, tally: Tally, wanted: int, at_once: int) -> None:
+        """Runs that are killed at any moment of their life, again and again until they end, until enough were."""
         number = 0
 
         def one(number: int, name: str, seed: int) -> None:
@@ -190,7 +192,7 @@ class Campaign:
                 while hits < ENOUGH:
                     training = Training(config, seeds, folder)
                     try:
-                        training.process.wait(chance.uniform(2.0, 16.0))
+                        training.process.wait(chance.uniform(0.05, 1.2) * self.seconds[name])
                     except subprocess.TimeoutExpired:
                         training.kill()
                         hits += 1
@@ -203,9 +205,8 @@ class Campaign:
             print(f"kills: {name}: {hits}, {error or 'equal'}; {tally.tried} in all", file=sys.stderr, flush=True)
             shutil.rmtree(folder, ignore_errors=True)
 
-        for name in SUBJECTS:
-            self.reference(name)
         with ThreadPoolExecutor(at_once) as pool:
+            list(pool.map(self.reference, SUBJECTS))
             while tally.tried < wanted:
                 names = [list(SUBJECTS)[(number + i) % len(SUBJECTS)] for i in range(at_once)]
                 jobs = [pool.submit(one, number + i, name, self.chance.random()) for i, name in enumerate(names)]
@@ -314,6 +315,7 @@ def main() -> int:
     parser.add_argument("--disk", type=int, default=6)
     parser.add_argument("--workers", type=int, default=9, help="of each of two kinds")
     parser.add_argument("--only", nargs="+", choices=("kills", "checkpoints", "disk", "workers"))
+    parser.add_argument("--at-once", type=int, default=2, help="runs that are killed side by side")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="write the numbers to this JSON file")
     args = parser.parse_args()
@@ -322,7 +324,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         campaign = Campaign(Path(name), args.seed)
         parts: list[tuple[str, str, Callable[[Tally], None]]] = [
-            ("kills", "SIGKILL of training", lambda t: campaign.kills(t, args.kills)),
+            ("kills", "SIGKILL of training", lambda t: campaign.kills(t, args.kills, args.at_once)),
             ("checkpoints", "damaged checkpoint", lambda t: campaign.checkpoints(t, args.checkpoints)),
             ("disk", "disk full", lambda t: campaign.disk(t, args.disk)),
             ("workers", "environment process killed", lambda t: campaign.workers(t, args.workers, signal.SIGKILL)),
