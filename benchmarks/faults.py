@@ -255,6 +255,7 @@ class Campaign:
         if not base.exists():
             training = Training(*SUBJECTS["one seed"], base)
             while len(list(_checkpoints(base))) < 2 or max(_checkpoints(base)).parent.name < f"{STEPS // 2:09d}":
+                assert training.process.poll() is None, training.ends()
                 time.sleep(0.02)
             training.kill()
         return base

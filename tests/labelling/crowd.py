@@ -112,7 +112,8 @@ class Process:
     """A process that is killed as nobody expects."""
 
     def __init__(self, command: list[str]) -> None:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (root() / "src", root())))}
+        path = [root() / "src", root(), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
         self._process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     @property

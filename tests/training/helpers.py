@@ -68,7 +68,7 @@ keep_compilations()
 
 def environment() -> dict[str, str]:
     """The environment of a subprocess that finds this package and these tests."""
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu"}
 
 
