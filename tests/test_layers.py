@@ -12,10 +12,10 @@ ROOT = Path(ubp2.__file__).parent
 # From the bottom up. A name covers what lies below it unless a longer one does. Modules of one layer may import
 # each other.
 LAYERS = (
-    ("_version", "errors", "types", "configs"),
+    ("_version", "errors", "types", "configs", "config_sections"),
     ("config_io", "presets", "resolving", "system", "progress", "database", "locks", "signals"),
     ("uncertainty", "replay", "archive", "runs", "population", "models.networks", "models.kernels", "envs"),
-    ("models", "planning.optimizers", "preference"),
+    ("models", "planning.optimizers", "preference", "vision"),
     ("planning",),
     ("agents",),
     ("evaluation",),
@@ -42,6 +42,7 @@ def test_modules_that_start_fast_import_nothing_heavy_at_the_top() -> None:
         "errors",
         "types",
         "configs",
+        "config_sections",
         "config_io",
         "presets",
         "system",

@@ -7,8 +7,10 @@ import dataclasses
 import functools
 import itertools
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -45,6 +47,7 @@ from ubp2.trained import (
 )
 from ubp2.training.crew import Crew, Member
 from ubp2.training.loop import train as run_loop
+from ubp2.vision.seeing import Seeing
 
 __all__ = [
     "Controller",
@@ -153,7 +156,8 @@ def train(
     _require_one_run(config, seeds, teacher)
     waited, found = _waiting(), transfer.gather(labels, config)
     with contextlib.ExitStack() as stack:
-        envs = stack.enter_context(environment(env or config.env, config, seeds))
+        began = Path(stack.enter_context(tempfile.TemporaryDirectory()))  # what the environments leave for the run
+        envs = stack.enter_context(environment(env, config, seeds, began))
         config = transfer.begin_with(config, envs.spec._asdict(), found)
         config = resolve(config, envs.spec.episode_decisions)
         folder = Path(out) if out else None
@@ -161,6 +165,7 @@ def train(
         runs = population.create(stack, folder, config, seeds, _device(), custom=custom)
         for run in runs:
             transfer.put(run, found.labels)
+            _keep_encoder(run, envs, began)
         results = _run(stack, runs, env, teacher, envs, progress, waited)
         return results[0] if seeds == 1 else PopulationResult(runs[0].folder.parent, results)
 
@@ -185,12 +190,21 @@ def resume(
             _require_teacher(Run.open(member), teacher)
         runs = population.open_members(stack, folder, _device())
         wanted = _extend(runs[0].config, config)
-        envs = stack.enter_context(environment(env or wanted.env, wanted, len(runs)))
+        envs = stack.enter_context(environment(env, wanted, len(runs), runs[0].folder))
         if wanted != runs[0].config:
             for each in runs:
                 each.extend(dataclasses.replace(wanted, seed=each.config.seed))
         results = _run(stack, runs, env, teacher, envs, progress, waited)
         return PopulationResult(folder, results) if population.is_population(folder) else results[0]
+
+
+def _keep_encoder(run: Run, envs: VectorEnv, began: Path) -> None:
+    """Write down what a visual run sees with, and keep the weights if they were made for it."""
+    if not isinstance(envs, Seeing):
+        return
+    for path in began.iterdir():
+        shutil.copy(path, run.folder / path.name)
+    run.note({"encoder": {"name": envs.encoder.name, "digest": envs.encoder.digest}})
 
 
 def _require_teacher(run: Run, teacher: Teacher | None) -> None:
@@ -231,7 +245,8 @@ def _run(
     @functools.cache
     def eval_envs() -> VectorEnv:
         size = config.evaluation.workers * len(runs)
-        made = stack.enter_context(environment(env or config.env, config, size))
+        encoder = envs.encoder if isinstance(envs, Seeing) else None
+        made = stack.enter_context(environment(env, config, size, runs[0].folder, encoder))
         made.heed(crew.stopping)
         return made
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
+from ubp2.config_sections import SacConfig, VisualConfig
+
 __all__ = [
     "NEIGHBOUR",
     "CheckpointConfig",
@@ -22,6 +24,7 @@ __all__ = [
     "SacConfig",
     "TeacherConfig",
     "TrainingConfig",
+    "VisualConfig",
     "given",
 ]
 
@@ -260,44 +263,8 @@ class TrainingConfig:
     """Polyak rate of the target values."""
     replay_capacity: int | None = None
     """Decisions kept in replay if episodes run to their limit (each takes a slot more); None: the run, at most 1e6."""
-
-
-@dataclass(frozen=True)
-class SacConfig:
-    """Soft actor-critic, and PEBBLE on top of it; sizes and rates are those of `model` and `training`."""
-
-    log_std: tuple[float, float] = (-5.0, 2.0)
-    """Bounds of the policy's log standard deviation, which starts in their middle."""
-    alpha: float = 0.1
-    """Initial temperature."""
-    alpha_learning_rate: float = 1e-4
-    """Adam step size of the temperature."""
-    target_rate: float = 0.005
-    """Polyak rate of the target critics."""
-    target_every: int = 2
-    """Gradient steps between steps of the target critics."""
-    epochs: int = 10
-    """Most passes over all labels in the fit of a session; it ends at preferences.stop_accuracy."""
-    reset_updates: int = 100
-    """Gradient steps right after the first session, on critics as new."""
-    neighbours: int = 2048
-    """States of the replay among which the nearest is looked for before the first labels."""
-    rune_beta: float = 0.05
-    """RUNE: weight of the members' disagreement at the start."""
-    rune_decay: float = 1e-5
-    """RUNE: share by which that weight falls a decision."""
-    mrn_every: int = 5000
-    """MRN: updates between steps on what the critics would make of the reward."""
-    mrn_weight: float = 0.1
-    """MRN: weight of that loss."""
-    surf_threshold: float = 0.99
-    """SURF: an unlabelled pair counts for a member that is this sure of its answer."""
-    surf_ratio: int = 4
-    """SURF: unlabelled pairs a labelled one in a minibatch."""
-    surf_weight: float = 1.0
-    """SURF: weight of their loss."""
-    compat: Literal["none", "bpref-code"] = "none"
-    """none: novelty in units of its deviation; bpref-code: of the published code's estimate, at first far too large."""
+    replay_type: Literal["auto", "float32", "float16"] = "auto"
+    """Type of observations in replay and labels; auto: float16 for visual environments, which need the room."""
 
 
 @dataclass(frozen=True)
@@ -335,7 +302,7 @@ class Config:
     """One run. Every section is a flag group: --planner.horizon 11."""
 
     env: str = "toy/reach"
-    """Environment id: toy/reach, metaworld/door-close, dmc/walker-walk, gym/Pendulum-v1."""
+    """Environment id: toy/reach, metaworld/door-close, dmc/walker-walk, gym/Pendulum-v1; dmc-visual/...: by frames."""
     agent: Literal["ubp2", "mbp", "sac", "pebble", "rune", "mrn", "surf"] = "ubp2"
     """Learning algorithm; mbp = ubp2 without bonuses and with pairs at random, sac = the true reward (--ceiling)."""
     ablation: str | None = None
@@ -354,6 +321,7 @@ class Config:
     teacher: TeacherConfig = field(default_factory=TeacherConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     sac: SacConfig = field(default_factory=SacConfig)
+    visual: VisualConfig = field(default_factory=VisualConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
 

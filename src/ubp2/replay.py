@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import DTypeLike
 
 from ubp2.types import Batch, Episode, Frame, Segments
 
@@ -39,10 +40,10 @@ class Replay(NamedTuple):
     total: Array  # [] int32, frames ever added
 
 
-def init(capacity: int, obs_dim: int, action_dim: int) -> Replay:
-    """An empty ring of `capacity` frames."""
+def init(capacity: int, obs_dim: int, action_dim: int, obs_type: DTypeLike = jnp.float32) -> Replay:
+    """An empty ring of `capacity` frames. Whatever the type of its observations, those drawn from it are float32."""
     frames = Frame(
-        obs=jnp.zeros((capacity, obs_dim), jnp.float32),
+        obs=jnp.zeros((capacity, obs_dim), obs_type),
         action=jnp.zeros((capacity, action_dim), jnp.float32),
         terminated=jnp.zeros((capacity,), bool),
         episode=jnp.full((capacity,), -1, jnp.int32),
@@ -64,7 +65,7 @@ def extend(replay: Replay, frames: Frame, count: Array) -> Replay:
     """
     capacity, number = replay.frames.episode.shape[0], jnp.arange(frames.episode.shape[0])
     slot = jnp.where(number < count, (replay.total + number) % capacity, capacity)
-    rings = jax.tree.map(lambda ring, x: ring.at[slot].set(x, mode="drop"), replay.frames, frames)
+    rings = jax.tree.map(lambda ring, x: ring.at[slot].set(x.astype(ring.dtype), mode="drop"), replay.frames, frames)
     return Replay(rings, replay.total + count)
 
 
@@ -87,7 +88,7 @@ def sample(replay: Replay, key: Array, batch_size: int, horizon: int) -> Batch:
     slots = _slots(replay, start[None] + jnp.arange(horizon + 1)[:, None])  # [H+1, N]
     frames = jax.tree.map(lambda ring: ring[slots], replay.frames)
     mask = (frames.episode[1:] == frames.episode[:1]).astype(jnp.float32)
-    return Batch(frames.obs, frames.action[:-1], frames.terminated[:-1], mask, slots[:-1])
+    return Batch(frames.obs.astype(jnp.float32), frames.action[:-1], frames.terminated[:-1], mask, slots[:-1])
 
 
 def sample_segments(replay: Replay, key: Array, count: int, length: int) -> tuple[Segments, Array]:
@@ -114,7 +115,7 @@ def segments_at(replay: Replay, before: Array, place: Array, length: int) -> Seg
     start = jnp.searchsorted(before[1:], place + 1)  # place k is where the count first reaches k + 1
     slots = _slots(replay, start[:, None] + jnp.arange(length))  # [N, L]
     frames = jax.tree.map(lambda ring: ring[slots], replay.frames)
-    return Segments(frames.obs, frames.action, frames.episode[:, 0], frames.step[:, 0])
+    return Segments(frames.obs.astype(jnp.float32), frames.action, frames.episode[:, 0], frames.step[:, 0])
 
 
 def newest_episode(replay: Replay) -> Array:

@@ -111,6 +111,11 @@ class Run:
             _settle(self.folder / "config.yaml.tmp", self.folder / "config.yaml")
         self.config = config
 
+    def note(self, facts: Mapping[str, Any]) -> None:
+        """Add facts to what `info` returns."""
+        with disk_errors(self.folder, self.folder):
+            write_json(self.folder / "info.json", {**self.info(), **facts})
+
     def info(self) -> dict[str, Any]:
         """Return versions, source, command and machine of the run, and of each time it was resumed."""
         try:

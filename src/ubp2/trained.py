@@ -13,8 +13,9 @@ import numpy as np
 from ubp2 import population
 from ubp2.agents.base import Agent
 from ubp2.agents.registry import make_agent
-from ubp2.configs import Config
+from ubp2.configs import Config, VisualConfig
 from ubp2.envs.base import EnvSpec, VectorEnv
+from ubp2.envs.visual import is_visual
 from ubp2.envs.workers import make_vector
 from ubp2.errors import UserError
 from ubp2.evaluation.rollout import filmed, summary
@@ -24,6 +25,8 @@ from ubp2.training.evaluate import controller as make_controller
 from ubp2.training.evaluate import reward_correlations
 from ubp2.training.programs import STREAMS, Programs, make_programs
 from ubp2.training.state import check_environment, restore_agent
+from ubp2.vision.encoders import Encoder, make_encoder
+from ubp2.vision.seeing import Seeing, Stack
 
 __all__ = [
     "Controller",
@@ -58,13 +61,33 @@ def require_environment(run: Run, env: MakeEnv | None) -> None:
 
 
 @contextlib.contextmanager
-def environment(env: str | MakeEnv, config: Config, size: int) -> Iterator[VectorEnv]:
-    """Environments that are closed at the end."""
-    envs = make_vector(env, config.environment, size)
+def environment(
+    env: MakeEnv | None, config: Config, size: int, folder: Path, encoder: Encoder | None = None
+) -> Iterator[VectorEnv]:
+    """Environments that are closed at the end: of the user's function, or of the id in the configuration.
+
+    folder: of the run, or of what will be one; a visual run may have the weights of its encoder there.
+    encoder: that of a visual run, if it is loaded already.
+    """
+    visual = config.visual if is_visual(config.env) else None
+    envs = make_vector(env or config.env, config.environment, size, visual)
     try:
-        yield envs
+        yield envs if visual is None else Seeing(envs, encoder or run_encoder(visual, folder), visual.frames)
     finally:
         envs.close()
+
+
+def run_encoder(visual: VisualConfig, folder: Path) -> Encoder:
+    """The encoder of a run, which must be the one that the run began with."""
+    encoder = make_encoder(visual, folder)
+    began = Run.open(folder).info().get("encoder") if (folder / "info.json").is_file() else None
+    if began is not None and began["digest"] != encoder.digest:
+        raise UserError(
+            f"{folder} began with other weights of the encoder {encoder.name} (sha256 {began['digest'][:12]}, and "
+            f"visual.weights has {encoder.digest[:12]}); features of two encoders do not mean the same, so point "
+            f"--visual.weights to the first, or start a new run"
+        )
+    return encoder
 
 
 class _Trained(NamedTuple):
@@ -127,7 +150,7 @@ def evaluate_members(
     trained = _load(folders, controller)
     config, count = trained.config, len(folders)
     first = config.evaluation.seed if seed is None else seed
-    with environment(env or config.env, config, config.evaluation.workers * count) as envs:
+    with environment(env, config, config.evaluation.workers * count, folders[0]) as envs:
         check_environment(trained.spec, envs.spec)
         act = make_controller(trained.agent, trained.programs, trained.state, controller, count)
         videos = [Path(video)] if video else [None] * count
@@ -142,10 +165,12 @@ def evaluate_members(
 class Controller:
     """A trained policy or planner: `act` maps an observation to an action."""
 
-    def __init__(self, trained: _Trained, name: ControllerName):
+    def __init__(self, trained: _Trained, name: ControllerName, stack: Stack | None = None):
+        """`stack`: encodes frames, for an agent that is shown those."""
         self._trained = trained
         self._program = trained.programs.plan if name == "planner" else trained.programs.react
         self._low, self._high = (np.array(x) for x in (trained.spec.action_low, trained.spec.action_high))
+        self._stack = stack
         self.reset()
 
     def reset(self) -> None:
@@ -155,10 +180,11 @@ class Controller:
     def act(self, obs: np.ndarray) -> np.ndarray:
         """The environment's own action, flat, for one raw observation; no bonus, no noise.
 
+        Of a visual run the observation is a frame [pixels, pixels, 3] of uint8; earlier ones are remembered.
         It stands for one decision: repeat it in the simulator as often as the run did (`environment.action_repeat`).
         """
         spec = self._trained.spec
-        batch = np.asarray(obs, np.float32).reshape(1, -1)
+        batch = np.asarray(obs, np.float32).reshape(1, -1) if self._stack is None else self._see(obs)
         if batch.shape[1] != spec.obs_dim or not np.isfinite(batch).all():
             raise UserError(f"expected an observation of {spec.obs_dim} finite numbers, got shape {np.shape(obs)}")
         stream, decision = np.int32(STREAMS["evaluate"]), np.int32(self._decision)
@@ -171,10 +197,27 @@ class Controller:
             np.float32
         )
 
+    def _see(self, frame: np.ndarray) -> np.ndarray:
+        """What the agent makes of a frame and those before it, [1, D]."""
+        assert self._stack is not None
+        frame, pixels = np.asarray(frame), self._trained.config.visual.pixels
+        if frame.shape != (pixels, pixels, 3) or frame.dtype != np.uint8:
+            raise UserError(
+                f"expected a frame of shape {(pixels, pixels, 3)} and type uint8, got {frame.shape} of {frame.dtype}; "
+                f"render it at the size of visual.pixels"
+            )
+        if self._decision == 0:
+            return self._stack.start({0: frame})[0][None]
+        return self._stack.push(frame[None], [0])
+
 
 def load(run: Path | str, controller: ControllerName = "policy") -> Controller:
     """The newest checkpoint of a run as a controller with `.act(obs)`."""
     folders = population.members(run)
     if len(folders) > 1:
         raise UserError(f"{run} holds {len(folders)} runs; load one of them, such as {folders[0]}")
-    return Controller(_load(folders, controller), controller)
+    trained = _load(folders, controller)
+    visual, stack = trained.config.visual, None
+    if is_visual(trained.config.env):
+        stack = Stack(run_encoder(visual, folders[0]), visual.pixels, visual.frames)
+    return Controller(trained, controller, stack)

@@ -80,7 +80,7 @@ def fit(
             members, moments, right = carry
             index = jax.lax.dynamic_slice_in_dim(order, i * size, size, axis=1)  # [E, B]
             known = index < preferences.count
-            rows = (field[jnp.minimum(index, capacity - 1)] for field in preferences[:6])
+            rows = (field[jnp.minimum(index, capacity - 1)].astype(jnp.float32) for field in preferences[:6])
             pairs = Preferences(*rows, count=preferences.count)
             pairs = pairs._replace(weight=pairs.weight * known)
             (_, found), gradient = jax.value_and_grad(loss, has_aux=True)(

@@ -10,8 +10,9 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
-from ubp2.configs import EnvironmentConfig
+from ubp2.configs import EnvironmentConfig, VisualConfig
 from ubp2.envs.base import Env, EnvSpec, Outcome
+from ubp2.envs.visual import Watched
 from ubp2.errors import UserError, unknown_name
 
 __all__ = ["DEFAULT_DECISIONS", "Adapter", "adapt", "clock"]
@@ -192,8 +193,9 @@ def adapt(
     factory_or_env: Callable[[], gymnasium.Env] | gymnasium.Env,
     options: EnvironmentConfig,
     env_id: str = "custom",
+    visual: VisualConfig | None = None,
 ) -> Env:
-    """Adapt a user's environment, or the one that a user's function returns."""
+    """Adapt a user's environment, or the one that a user's function returns; visual: seen through its frames."""
     env = factory_or_env if isinstance(factory_or_env, gymnasium.Env) else factory_or_env()
     if not isinstance(env, gymnasium.Env):
         raise UserError(
@@ -208,7 +210,8 @@ def adapt(
             f"environment's own limit of {own_limit} steps; lower it, or build the environment with "
             f"max_episode_steps={decisions * repeat}"
         )
-    return Adapter(env, env_id, action_repeat=repeat, episode_decisions=decisions)
+    adapted = Adapter(env, env_id, action_repeat=repeat, episode_decisions=decisions)
+    return adapted if visual is None else Watched(adapted, env_id, visual)
 
 
 def clock(options: EnvironmentConfig, *, repeat: int, simulator_steps: int | None) -> tuple[int, int]:

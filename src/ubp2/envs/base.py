@@ -48,6 +48,12 @@ class EnvSpec(NamedTuple):
     has_success: bool  # whether the environment reports success at all
     action_low: tuple[float, ...]  # bounds of the environment's own actions, which [-1, 1] is mapped to
     action_high: tuple[float, ...]
+    pixels: int = 0  # observations are square RGB frames of this side, flat, as workers hand them over; 0: numbers
+
+    @property
+    def obs_type(self) -> type[np.uint8] | type[np.float32]:
+        """The type of an observation."""
+        return np.uint8 if self.pixels else np.float32
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> EnvSpec:
@@ -59,7 +65,7 @@ class EnvSpec(NamedTuple):
 class Outcome(NamedTuple):
     """One decision in one environment."""
 
-    obs: np.ndarray  # [D] float32
+    obs: np.ndarray  # [D] float32, or uint8 for frames
     true_reward: float
     terminated: bool
     truncated: bool

@@ -8,8 +8,9 @@ import importlib.util
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ubp2.configs import EnvironmentConfig
+from ubp2.configs import EnvironmentConfig, VisualConfig
 from ubp2.envs.base import Env
+from ubp2.envs.visual import SUFFIX, Watched, base_id, is_visual, visual_id
 from ubp2.errors import UserError, did_you_mean, unknown_name
 
 if TYPE_CHECKING:
@@ -50,8 +51,13 @@ GYM_IDS = (
 )
 
 
-def make(env_id: str, options: EnvironmentConfig) -> Env:
-    """Build the environment of an id: toy/reach, metaworld/door-close, dmc/walker-walk, gym/Pendulum-v1."""
+def make(env_id: str, options: EnvironmentConfig, visual: VisualConfig | None = None) -> Env:
+    """Build the environment of an id: toy/reach, metaworld/door-close, dmc/walker-walk, gym/Pendulum-v1.
+
+    The observations of dmc-visual/walker-walk are frames, as `visual` says.
+    """
+    if is_visual(env_id):
+        return Watched(make(base_id(env_id), options), env_id, visual or VisualConfig())
     suite, slash, task = env_id.partition("/")
     if not slash:
         known = [name for names in list_ids().values() for name in names]
@@ -59,7 +65,7 @@ def make(env_id: str, options: EnvironmentConfig) -> Env:
         hint = f" Did you mean {' or '.join(nearest)}?" if nearest else did_you_mean(env_id, known)
         raise UserError(f"'{env_id}' is no environment id, expected suite/task such as toy/reach.{hint}")
     if suite not in _SUITES:
-        raise unknown_name("environment suite", suite, _SUITES)
+        raise unknown_name("environment suite", suite, [*_SUITES, *(suite + SUFFIX for suite in _SUITES)])
     return _SUITES[suite](task, options)
 
 
@@ -68,12 +74,13 @@ def list_ids() -> dict[str, list[str]]:
     dmc: list[str] = []
     if importlib.util.find_spec("dm_control"):
         dmc = [f"dmc/{task}" for task in importlib.import_module("ubp2.envs.dmcontrol").task_ids()]
-    return {
+    ids = {
         "toy": ["toy/reach"],
         "metaworld": [f"metaworld/{task}" for task in METAWORLD_TASKS],
         "dmc": dmc,
         "gym": [f"gym/{name}" for name in GYM_IDS],
     }
+    return ids | {f"{suite}{SUFFIX}": [visual_id(name) for name in names] for suite, names in ids.items()}
 
 
 def _make_toy(task: str, options: EnvironmentConfig) -> Env:

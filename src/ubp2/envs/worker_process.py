@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ubp2.configs import EnvironmentConfig
-from ubp2.envs.base import Env
+from ubp2.configs import EnvironmentConfig, VisualConfig
+from ubp2.envs.base import Env, EnvSpec
 from ubp2.errors import UserError
 
 __all__ = [
@@ -47,8 +47,8 @@ class Slots(NamedTuple):
 
     reward: np.ndarray  # [W] float64
     seed: np.ndarray  # [W] int64
-    obs: np.ndarray  # [W, D] float32
     action: np.ndarray  # [W, A] float32
+    obs: np.ndarray  # [W, D] float32, or uint8 for frames
     flags: np.ndarray  # [W, 3] bool: terminated, truncated, success
 
     def row(self, index: int) -> Slots:
@@ -56,13 +56,13 @@ class Slots(NamedTuple):
         return Slots(*(array[index : index + 1] for array in self))
 
 
-def map_slots(fd: int, size: int, obs_dim: int, action_dim: int) -> Slots:
-    """Map the file behind `fd`, grown to what `size` workers of these sizes need."""
+def map_slots(fd: int, size: int, spec: EnvSpec) -> Slots:
+    """Map the file behind `fd`, grown to what `size` workers of this environment need."""
     shapes = {
         "reward": (np.float64, (size,)),
         "seed": (np.int64, (size,)),
-        "obs": (np.float32, (size, obs_dim)),
-        "action": (np.float32, (size, action_dim)),
+        "action": (np.float32, (size, spec.action_dim)),
+        "obs": (spec.obs_type, (size, spec.obs_dim)),
         "flags": (np.bool_, (size, 3)),
     }  # widest type first: every array is aligned
     counts = {name: math.prod(shape) for name, (_, shape) in shapes.items()}
@@ -95,7 +95,7 @@ def serve(socket_fd: int, memory_fd: int, index: int, size: int) -> None:
             order = read_block(connection)
             try:
                 env = build(order)
-                slots = map_slots(memory_fd, size, env.spec.obs_dim, env.spec.action_dim).row(index)
+                slots = map_slots(memory_fd, size, env.spec).row(index)
             except Exception as error:
                 _report(connection, error)
                 return
@@ -136,15 +136,16 @@ def build(order: bytes) -> Env:
     kind, _, content = order.partition(b"\n")
     header: dict[str, Any] = json.loads(kind)
     options = EnvironmentConfig(**header["options"])
+    visual = None if header["visual"] is None else VisualConfig(**header["visual"])
     if header["id"] is not None:
         from ubp2.envs.registry import make
 
-        return make(header["id"], options)
+        return make(header["id"], options, visual)
     import cloudpickle
 
     from ubp2.envs.adapter import adapt
 
-    return adapt(cloudpickle.loads(content), options)
+    return adapt(cloudpickle.loads(content), options, visual=visual)
 
 
 def _report(connection: socket.socket, error: Exception) -> None:

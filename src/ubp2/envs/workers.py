@@ -26,7 +26,7 @@ from typing import IO
 import gymnasium
 import numpy as np
 
-from ubp2.configs import EnvironmentConfig
+from ubp2.configs import EnvironmentConfig, VisualConfig
 from ubp2.envs.base import Env, EnvSpec, Faulty, Lost, VectorEnv
 from ubp2.envs.worker import Worker
 from ubp2.envs.worker_process import RENDER, RESET, STEP, map_slots
@@ -44,8 +44,13 @@ RESTARTS = 3
 _LOG = logging.getLogger(__name__)
 
 
-def make_vector(env: str | Factory, options: EnvironmentConfig, size: int) -> VectorEnv:
-    """Build `size` environments of an id, or of a user's function, where the options want them."""
+def make_vector(
+    env: str | Factory, options: EnvironmentConfig, size: int, visual: VisualConfig | None = None
+) -> VectorEnv:
+    """Build `size` environments of an id, or of a user's function, where the options want them.
+
+    visual: how frames look; a function's environment is seen through frames if it is given, an id if it says so.
+    """
     if not isinstance(env, str) and (isinstance(env, gymnasium.Env) or not callable(env)):
         raise UserError(
             f"expected an environment id or a function that builds a gymnasium.Env, got {type(env).__name__}; "
@@ -55,29 +60,37 @@ def make_vector(env: str | Factory, options: EnvironmentConfig, size: int) -> Ve
         raise UserError(f"expected at least one environment, got {size}")
     if not options.patience >= 0:
         raise UserError(f"environment.patience must be seconds, or 0 to wait without end, got {options.patience}")
-    return Inline(env, options, size) if options.in_process else connect(env, options, size)
+    return (Inline if options.in_process else connect)(env, options, size, visual)
 
 
-def connect(env: str | Factory, options: EnvironmentConfig, size: int) -> Workers:
+def connect(env: str | Factory, options: EnvironmentConfig, size: int, visual: VisualConfig | None = None) -> Workers:
     """Start `size` workers side by side and wait until each has built its environment."""
-    return Workers(write_order(env, options), size, options.patience)
+    return Workers(write_order(env, options, visual), size, options.patience)
 
 
-def write_order(env: str | Factory, options: EnvironmentConfig) -> bytes:
+def write_order(env: str | Factory, options: EnvironmentConfig, visual: VisualConfig | None = None) -> bytes:
     """Write down an environment for another process of this user, which `worker_process.build` makes of it."""
-    header = json.dumps({"id": env if isinstance(env, str) else None, "options": dataclasses.asdict(options)})
-    return header.encode() + b"\n" + (b"" if isinstance(env, str) else _pickle(env))
+    header = {
+        "id": env if isinstance(env, str) else None,
+        "options": dataclasses.asdict(options),
+        "visual": None if visual is None else dataclasses.asdict(visual),
+    }
+    return json.dumps(header).encode() + b"\n" + (b"" if isinstance(env, str) else _pickle(env))
 
 
 class Inline:
     """W environments in this process, with the interface of `Workers`."""
 
-    def __init__(self, env: str | Factory, options: EnvironmentConfig, size: int) -> None:
+    def __init__(
+        self, env: str | Factory, options: EnvironmentConfig, size: int, visual: VisualConfig | None = None
+    ) -> None:
         from ubp2.envs.adapter import adapt
         from ubp2.envs.registry import make
 
-        build = make if isinstance(env, str) else adapt
-        self._envs: list[Env] = [build(env, options) for _ in range(size)]  # type: ignore[arg-type]
+        self._envs: list[Env] = [
+            make(env, options, visual) if isinstance(env, str) else adapt(env, options, visual=visual)
+            for _ in range(size)
+        ]
         self._actions: np.ndarray | None = None
         self._stepping: Sequence[int] = ()
         self._resets: dict[int, int] = {}
@@ -103,7 +116,7 @@ class Inline:
         if self._actions is None:
             raise RuntimeError("receive() without send()")
         actions, self._actions = self._actions, None
-        obs, reward = np.zeros((self.size, self.spec.obs_dim), np.float32), np.zeros(self.size)
+        obs, reward = np.zeros((self.size, self.spec.obs_dim), self.spec.obs_type), np.zeros(self.size)
         flags = np.zeros((self.size, 3), bool)
         for i in self._stepping:
             with _blame(i):
@@ -144,7 +157,7 @@ class Workers:
                 self._workers.append(self._start(index))
             specs = [worker.greet() for worker in self._workers]
             self.spec = specs[0]
-            self._slots = map_slots(self._memory.fileno(), size, self.spec.obs_dim, self.spec.action_dim)
+            self._slots = map_slots(self._memory.fileno(), size, self.spec)
         except BaseException:
             self.close()
             raise

@@ -7,15 +7,16 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import DTypeLike
 
 from ubp2.types import Preferences
 
 __all__ = ["crops", "extend", "init", "sample", "shuffled"]
 
 
-def init(capacity: int, length: int, obs_dim: int, action_dim: int) -> Preferences:
+def init(capacity: int, length: int, obs_dim: int, action_dim: int, obs_type: DTypeLike = jnp.float32) -> Preferences:
     """An empty buffer."""
-    obs, action = jnp.zeros((capacity, length, obs_dim)), jnp.zeros((capacity, length, action_dim))
+    obs, action = jnp.zeros((capacity, length, obs_dim), obs_type), jnp.zeros((capacity, length, action_dim))
     zeros = jnp.zeros(capacity)
     # Every field is an array of its own: a donated buffer must not occur twice.
     return Preferences(obs, action, jnp.copy(obs), jnp.copy(action), zeros, jnp.copy(zeros), jnp.zeros((), jnp.int32))
@@ -26,7 +27,9 @@ def extend(buffer: Preferences, rows: Preferences) -> Preferences:
     capacity, width = buffer.label.shape[0], rows.label.shape[0]
     slot = buffer.count + jnp.arange(width)
     slot = jnp.where(jnp.arange(width) < rows.count, slot, capacity)  # out of bounds, and dropped
-    filled = (kept.at[slot].set(new, mode="drop") for kept, new in zip(buffer[:6], rows[:6], strict=True))
+    filled = (
+        kept.at[slot].set(new.astype(kept.dtype), mode="drop") for kept, new in zip(buffer[:6], rows[:6], strict=True)
+    )
     return Preferences(*filled, count=jnp.minimum(buffer.count + rows.count, capacity))
 
 
@@ -36,7 +39,9 @@ def sample(buffer: Preferences, key: Array, count: int, bootstrap: int | None = 
     bootstrap: the number of members, each of which has its own half of the labels; weights are then [E, P].
     """
     index = jax.random.randint(key, (count,), 0, jnp.maximum(buffer.count, 1))
-    batch = Preferences(*(rows[index] for rows in buffer[:6]), count=jnp.minimum(buffer.count, count))
+    batch = Preferences(
+        *(rows[index].astype(jnp.float32) for rows in buffer[:6]), count=jnp.minimum(buffer.count, count)
+    )
     weight = jnp.where(buffer.count > 0, batch.weight, 0.0)
     return batch._replace(weight=weight if bootstrap is None else weight * _halves(index, bootstrap))
 

@@ -15,11 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import DTypeLike
 
 from ubp2 import replay as replay_
 from ubp2.agents.base import Action, Agent, Metrics
 from ubp2.configs import Config, given
 from ubp2.envs.base import EnvSpec
+from ubp2.envs.visual import is_visual
 from ubp2.preference import buffer, candidates
 from ubp2.preference.queries import STRATEGIES, Candidates, Strategy, make_strategy
 from ubp2.replay import Replay
@@ -102,12 +104,18 @@ def memory(config: Config, obs_dim: int, action_dim: int, episode_decisions: int
     decisions = given(config.training.replay_capacity)
     labels = given(config.preferences.budget) + config.preferences.imported
     capacity = decisions + decisions // episode_decisions + episode_decisions + 2  # last frames take slots too
-    preferences = config.preferences
+    sizes = (obs_dim, action_dim, _obs_type(config))
     return Memory(
-        replay_.init(capacity, obs_dim, action_dim),
-        buffer.init(1 if config.ceiling else max(labels, 1), preferences.segment_length, obs_dim, action_dim),
+        replay_.init(capacity, *sizes),
+        buffer.init(1 if config.ceiling else max(labels, 1), config.preferences.segment_length, *sizes),
         ceiling.init(capacity) if config.ceiling else None,
     )
+
+
+def _obs_type(config: Config) -> DTypeLike:
+    """The type in which observations are remembered: features of frames are many, and have been rounded to float16."""
+    wanted = config.training.replay_type
+    return jnp.float16 if wanted == "float16" or (wanted == "auto" and is_visual(config.env)) else jnp.float32
 
 
 def _init(config: Config, agent: Agent, spec: EnvSpec, root: Array) -> tuple[Any, Memory, Array]:

@@ -1,0 +1,114 @@
+"""Environments whose frames are encoded as they come: everything above sees ordinary observations.
+
+The workers render. Here the frames of a step become features in one batched call, and the features of the last frames
+one observation. It is rounded to float16, the type in which the memory of a visual run keeps it, so that the agent acts
+on, learns from and is asked about the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from ubp2.envs.base import Lost, VectorEnv
+from ubp2.errors import UserError
+from ubp2.types import Step
+from ubp2.vision.encoders import Encoder
+
+__all__ = ["Seeing", "Stack"]
+
+_LARGEST = float(np.finfo(np.float16).max)
+
+
+class Stack:
+    """The features of the last frames of W environments."""
+
+    def __init__(self, encoder: Encoder, pixels: int, frames: int, size: int = 1) -> None:
+        if frames < 1:
+            raise UserError(f"visual.frames must be at least 1, got {frames}")
+        self._encoder, self._shape = encoder, (size, pixels, pixels, 3)
+        self._recent = np.zeros((size, frames, encoder.features), np.float32)
+
+    def start(self, frames: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
+        """Observations at the start of episodes: the features of the first frame, repeated."""
+        batch = np.zeros(self._shape, np.uint8)  # always of the same shape, which is compiled once
+        for index, frame in frames.items():
+            batch[index] = frame.reshape(self._shape[1:])
+        features = self._encode(batch)
+        for index in frames:
+            self._recent[index] = features[index]
+        now = self.now()
+        return {index: now[index] for index in frames}
+
+    def push(self, frames: np.ndarray, which: Sequence[int]) -> np.ndarray:
+        """Take the frames [W, ...] of these environments; return the observations [W, D] of all."""
+        rows, features = list(which), self._encode(frames.reshape(self._shape))
+        self._recent[rows, :-1] = self._recent[rows, 1:]
+        self._recent[rows, -1] = features[rows]
+        return self.now()
+
+    def now(self) -> np.ndarray:
+        """Observations [W, D], the oldest frame first; a copy."""
+        return self._recent.reshape(len(self._recent), -1).copy()
+
+    def _encode(self, frames: np.ndarray) -> np.ndarray:
+        features = np.asarray(self._encoder.encode(frames), np.float32)
+        expected = (len(frames), self._encoder.features)
+        if features.shape != expected or not np.isfinite(features).all():
+            raise UserError(
+                f"the encoder {self._encoder.name} must return finite features of shape {expected}, got shape "
+                f"{features.shape}{'' if features.shape != expected else ' with NaN or infinity'}; correct it"
+            )
+        return np.clip(features, -_LARGEST, _LARGEST).astype(np.float16).astype(np.float32)
+
+
+class Seeing:
+    """A `VectorEnv` of observations around one of frames."""
+
+    def __init__(self, envs: VectorEnv, encoder: Encoder, frames: int) -> None:
+        self.encoder, self.size = encoder, envs.size
+        self.spec = envs.spec._replace(obs_dim=frames * encoder.features, pixels=0)
+        self._envs, self._stepping = envs, range(envs.size)
+        self._stack = Stack(encoder, envs.spec.pixels, frames, envs.size)
+
+    def reset(self, index: int, seed: int) -> np.ndarray:
+        self.send_resets({index: seed})
+        return self.receive_resets()[index]
+
+    def send_resets(self, seeds: Mapping[int, int]) -> None:
+        self._envs.send_resets(seeds)
+
+    def receive_resets(self) -> dict[int, np.ndarray]:
+        try:
+            return self._stack.start(self._envs.receive_resets())
+        except Lost as lost:
+            lost.observations = self._stack.start(lost.observations)
+            raise
+
+    def send(self, actions: np.ndarray, which: Sequence[int] | None = None) -> None:
+        self._stepping = range(self.size) if which is None else which
+        self._envs.send(actions, which)
+
+    def receive(self) -> Step:
+        try:
+            return self._seen(self._envs.receive())
+        except Lost as lost:
+            assert lost.step is not None
+            lost.step = self._seen(lost.step)
+            raise
+
+    def _seen(self, step: Step) -> Step:
+        return step._replace(obs=self._stack.push(step.obs, self._stepping))
+
+    def render(self, index: int) -> np.ndarray:
+        return self._envs.render(index)
+
+    def revive(self, lost: Lost) -> None:
+        self._envs.revive(lost)
+
+    def heed(self, stopping: Callable[[], bool]) -> None:
+        self._envs.heed(stopping)
+
+    def close(self) -> None:
+        self._envs.close()
