@@ -1,5 +1,5 @@
 """The command line: ubp2 train | eval | plot | report | compare | reproduce | sweep | tune | info | envs | bench | lab
-| label | labels.
+| label | labels | encoder.
 
 Parsing, help and errors in a configuration are over before anything heavy is imported; `ubp2.commands` imports jax and
 the environments where they are needed.
@@ -41,6 +41,7 @@ from ubp2.labelling import options as labelling_options
 from ubp2.population import members
 from ubp2.presets import DEFAULT_ENV, DEFAULT_PRESET, preset
 from ubp2.runs import Run
+from ubp2.vision import options as vision_options
 
 __all__ = ["COMMANDS", "main"]
 
@@ -67,6 +68,7 @@ COMMANDS: Mapping[str, Command] = {
     "info": Command(commands.Info, commands.info),
     "envs": Command(commands.Envs, commands.envs),
     "labels": Command(labels_options.Labels, commands.labels),
+    "encoder": Command(vision_options.Encoder, commands.encoder),
     "bench": Command(bench_options.Bench, commands.bench),
     "lab": Command(lab_options.Reward, commands.lab),
     "label": Command(labelling_options.Label, commands.label),
@@ -83,6 +85,7 @@ class _Named(NamedTuple):
 
 _WITH_NAME: Mapping[str, _Named] = {
     "bench": _Named(bench_options.BENCHES, "bench", "what to measure"),
+    "encoder": _Named(vision_options.WORKS, "work on encoders", "what to do"),
     "labels": _Named(labels_options.WORKS, "work on labels", "what to do"),
     "lab": _Named(lab_options.LABS, "laboratory", "the name of a laboratory"),
 }

@@ -25,6 +25,7 @@ from ubp2.presets import DEFAULT_PRESET
 from ubp2.runs import Run
 from ubp2.signals import CHECKPOINTED, fake_preempt, left_early
 from ubp2.system import devices, prepare_jax
+from ubp2.vision import options as vision_options
 
 if TYPE_CHECKING:  # imports jax
     from ubp2.api import PopulationResult, RunResult
@@ -38,6 +39,7 @@ __all__ = [
     "Train",
     "bench",
     "compare",
+    "encoder",
     "envs",
     "evaluate",
     "info",
@@ -272,6 +274,21 @@ def bench(args: options.Bench) -> Outcome:
     if args.what.out:
         args.what.out.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
     return Outcome(data, f"{data['device']}\n\n{report.text()}")
+
+
+def encoder(args: vision_options.Encoder) -> Outcome:
+    """Train an encoder on the frames of an environment."""
+    vision_options.check(args)
+    prepare_jax()
+    from ubp2.vision import training
+
+    data = training.answer(args)
+    told = (
+        f"{data['drawn']:.0%} of what changes in frames it has not seen, {data['told']:.0%} of the actions between them"
+    )
+    lines = [f"{args.out}: {data['features']} features a frame, weights {data['digest'][:12]}", f"they tell {told}"]
+    lines.append(f"train with: ubp2 train --env {args.env} {data['flags']}")
+    return Outcome(data, "\n".join(lines))
 
 
 def lab(args: Reward) -> Outcome:

@@ -49,6 +49,9 @@ COLUMNS = {
         "workers in lock-step": "env workers step_of_all_us steps_per_s resets_one_by_one_ms resets_side_by_side_ms "
         "resets_speed_up",
     },
+    "encoder": {
+        "encoders": "encoder million_weights frames ms frames_per_s in_one_program_per_s weights_mb program_mb compile_s"
+    },
     "start": {
         "training": "cache seeds first_decision_s first_plan_s whole_command_s",
         "other commands": "command seconds",

@@ -11,9 +11,9 @@ import tyro
 
 from ubp2.errors import UserError
 
-__all__ = ["All", "Bench", "Envs", "Pebble", "Plan", "Start", "Train", "Update", "check", "words"]
+__all__ = ["All", "Bench", "Encoder", "Envs", "Pebble", "Plan", "Start", "Train", "Update", "check", "words"]
 
-BENCHES = ("plan", "update", "pebble", "train", "envs", "start", "all")
+BENCHES = ("plan", "update", "pebble", "train", "envs", "encoder", "start", "all")
 Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
@@ -109,6 +109,22 @@ class Envs(_Output):
 
 
 @dataclass(frozen=True)
+class Encoder(_Output):
+    """Encoders of frames, with random weights of the real sizes: frames a second, memory, seconds to compile."""
+
+    name: tuple[str, ...] | None = None
+    """Encoders; None: conv and dinov2-small, on a GPU also dinov2-base and dinov2-large."""
+    batch: tuple[int, ...] = (1, 16, 64)
+    """Frames that are encoded together, one an environment."""
+    pixels: int = 112
+    """Side of the square frame; a multiple of 14 for DINOv2."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Type of the factors in the products of DINOv2; auto: bfloat16 on a GPU, float32 elsewhere."""
+    repetitions: int = 30
+    """Calls that a median is taken over, fewer where they take more than some seconds."""
+
+
+@dataclass(frozen=True)
 class Start(_Preset):
     """From the command to the first decision and the first plan, with nothing compiled yet and with a filled cache."""
 
@@ -125,7 +141,7 @@ class All(_Output):
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure how fast this machine plans, learns, trains and starts: plan, update, pebble, train, envs, start, all."""
+    """Measure how fast this machine plans, learns, trains and starts: plan, update, pebble, train, envs, encoder, start, all."""
 
     what: Annotated[
         Annotated[Plan, tyro.conf.subcommand("plan")]
@@ -133,6 +149,7 @@ class Bench:
         | Annotated[Pebble, tyro.conf.subcommand("pebble")]
         | Annotated[Train, tyro.conf.subcommand("train")]
         | Annotated[Envs, tyro.conf.subcommand("envs")]
+        | Annotated[Encoder, tyro.conf.subcommand("encoder")]
         | Annotated[Start, tyro.conf.subcommand("start")]
         | Annotated[All, tyro.conf.subcommand("all")],
         tyro.conf.arg(name=""),
@@ -141,7 +158,7 @@ class Bench:
 
 def check(what: object) -> None:
     """Refuse numbers that cannot be measured, before anything heavy is imported."""
-    for name in ("seeds", "workers", "repetitions", "decisions", "labels", "epochs", "replay"):
+    for name in ("seeds", "workers", "repetitions", "decisions", "labels", "epochs", "replay", "batch", "pixels"):
         value = getattr(what, name, None)
         if value is None:
             continue

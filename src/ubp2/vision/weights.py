@@ -16,7 +16,7 @@ import numpy as np
 from ubp2.errors import UserError
 from ubp2.vision.dinov2 import Block, DinoV2, Linear, Norm, Sizes
 
-__all__ = ["from_arrays", "load"]
+__all__ = ["FILE", "file", "from_arrays", "load"]
 
 HEAD = 64  # numbers of a head, in every size that was published
 FILE = "model.safetensors"
@@ -60,23 +60,28 @@ _QKV = (  # queries, keys and values: three arrays, or one
 )
 
 
+def file(path: Path) -> Path:
+    """The file itself, where `path` may be a folder that has it under the name of the Hub."""
+    return path / FILE if path.is_dir() else path
+
+
 def load(path: Path) -> DinoV2:
-    """Read weights from a .safetensors file, or from a folder that has one under the name of the Hub."""
-    file = path / FILE if path.is_dir() else path
+    """Read weights from a .safetensors file, or from a folder that has one."""
+    own = file(path)
     try:
         from safetensors.numpy import load_file
     except ImportError:
         raise UserError("DINOv2 weights need safetensors; install it with: pip install 'ubp2[visual]'") from None
-    if not file.is_file():
-        raise UserError(f"there are no weights at {file}; docs/visual.md says where to get them")
+    if not own.is_file():
+        raise UserError(f"there are no weights at {own}; docs/visual.md says where to get them")
     try:
-        arrays = load_file(file)
+        arrays = load_file(own)
     except Exception as error:  # the library has an exception of its own for a damaged file, and raises others
-        raise UserError(f"{file} is no safetensors file: {error}; download it again") from None
+        raise UserError(f"{own} is no safetensors file: {error}; download it again") from None
     try:
         return from_arrays(arrays)
     except UserError as error:
-        raise UserError(f"{file}: {error}") from None
+        raise UserError(f"{own}: {error}") from None
 
 
 def from_arrays(arrays: Mapping[str, np.ndarray]) -> DinoV2:

@@ -1,0 +1,30 @@
+"""ubp2 encoder train: an encoder for an environment, made once and used by many runs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ubp2.configs import EnvironmentConfig, VisualConfig
+from ubp2.envs.workers import make_vector
+from ubp2.vision import conv_training
+from ubp2.vision.options import Encoder
+
+__all__ = ["answer"]
+
+
+def answer(args: Encoder) -> dict[str, Any]:
+    """Train the encoder and say what became of it."""
+    visual = VisualConfig(encoder="conv", pixels=args.pixels, camera=args.camera)
+    envs = make_vector(args.env, EnvironmentConfig(), args.workers, visual)
+    try:
+        sizes = {"frames": args.frames, "updates": args.updates, "seed": args.seed}
+        found = conv_training.train(envs, args.out, **sizes, note=lambda text: None if args.quiet else _say(text))
+    finally:
+        envs.close()
+    flags = f"--visual.encoder conv --visual.weights {args.out} --visual.pixels {args.pixels}"
+    return {"out": args.out, **found, "flags": flags}
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
