@@ -282,13 +282,7 @@ def encoder(args: vision_options.Encoder) -> Outcome:
     prepare_jax()
     from ubp2.vision import training
 
-    data = training.answer(args)
-    told = (
-        f"{data['drawn']:.0%} of what changes in frames it has not seen, {data['told']:.0%} of the actions between them"
-    )
-    lines = [f"{args.out}: {data['features']} features a frame, weights {data['digest'][:12]}", f"they tell {told}"]
-    lines.append(f"train with: ubp2 train --env {args.env} {data['flags']}")
-    return Outcome(data, "\n".join(lines))
+    return Outcome(*training.answer(args))
 
 
 def lab(args: Reward) -> Outcome:

@@ -50,7 +50,8 @@ COLUMNS = {
         "resets_speed_up",
     },
     "encoder": {
-        "encoders": "encoder million_weights frames ms frames_per_s in_one_program_per_s weights_mb program_mb compile_s"
+        "encoders": "encoder million_weights frames ms frames_per_s in_one_program_per_s weights_mb program_mb "
+        "compile_s"
     },
     "start": {
         "training": "cache seeds first_decision_s first_plan_s whole_command_s",
@@ -138,6 +139,12 @@ def test_envs(capfd: pytest.CaptureFixture[str]) -> None:
     assert [row["workers"] for row in data["tables"]["workers in lock-step"]] == [1, 2]
 
 
+def test_encoder(capfd: pytest.CaptureFixture[str]) -> None:
+    data = run(["encoder", "--name", "conv", "--batch", "1", "3", "--pixels", "42", "--repetitions", "2"], capfd)
+    hold(data, COLUMNS["encoder"])
+    assert [row["frames"] for row in data["tables"]["encoders"]] == [1, 3]
+
+
 @pytest.mark.slow
 def test_start(tiny: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     data = run(["start", *tiny, "--env", "toy/reach"], capfd)
@@ -162,14 +169,22 @@ def test_all_gathers_the_tables_of_each(monkeypatch: pytest.MonkeyPatch, capfd: 
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("", "ubp2 bench needs what to measure, before any option: plan, update, pebble, train, envs, start, all"),
-        ("plna", "unknown bench 'plna'. Did you mean plan? Known: all, envs, pebble, plan, start, train, update"),
+        (
+            "",
+            "ubp2 bench needs what to measure, before any option: plan, update, pebble, train, envs, encoder, start, "
+            "all",
+        ),
+        (
+            "plna",
+            "unknown bench 'plna'. Did you mean plan? Known: all, encoder, envs, pebble, plan, start, train, update",
+        ),
         ("plan --seeds 0", "--seeds must be at least 1, got 0"),
         ("plan --seeds", "--seeds needs at least one number, such as --seeds 1 4"),
         ("pebble --labels 0", "--labels must be at least 1, got 0"),
         ("train --decisions 3", "--decisions must be at least 20, got 3"),
         ("update --config none.yaml", "there is no configuration file none.yaml"),
         ("plan --preset papr", "unknown preset 'papr'. Did you mean paper? Known: best, cpu, demo, paper, pebble"),
+        ("encoder --name dinov2-small --pixels 100", "--pixels must be a multiple of 14 for dinov2-small, got 100"),
         ("envs --out no/where.json", "there is no folder no to write where.json into; make it first"),
     ],
 )

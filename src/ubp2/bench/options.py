@@ -141,7 +141,7 @@ class All(_Output):
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure how fast this machine plans, learns, trains and starts: plan, update, pebble, train, envs, encoder, start, all."""
+    """Measure how fast this machine plans, learns, trains, sees and starts; all: most of it."""
 
     what: Annotated[
         Annotated[Plan, tyro.conf.subcommand("plan")]

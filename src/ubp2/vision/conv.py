@@ -1,7 +1,7 @@
 """A small convolutional encoder, for those who have no published weights: four layers and one projection.
 
-With random weights it is the baseline `random-conv`; `ubp2.vision.conv_training` fits it to an environment's own frames.
-Its file is a plain .npz with a digest of the arrays, which says whether it is whole and which encoder it is.
+With random weights it is the baseline `random-conv`; `ubp2.vision.conv_training` fits it to an environment's
+frames. Its file is a plain .npz with a digest of the arrays, which says whether it is whole and which encoder it is.
 """
 
 from __future__ import annotations

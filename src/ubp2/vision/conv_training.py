@@ -1,7 +1,8 @@
 """The convolutional encoder, fitted to frames of random actions and frozen from then on.
 
-Its features must tell two things: what the frame looks like (a decoder draws it from them), and what was done between
-two frames (a small network tells the action from the features of both). Drawing alone spends features on whatever
+Its features must tell two things: what the frame looks like (a decoder draws it from them), and what was done in
+between (a small network tells the action from the features before, at and after it: two show how fast the body was, the
+third what the action changed). Drawing alone spends features on whatever
 covers many pixels; actions alone see nothing but what moves at once. Pixels count in units of their own deviation, so
 that a small body in front of a large wall is worth as much as the wall.
 """
@@ -28,11 +29,11 @@ __all__ = ["FRAMES", "UPDATES", "Fit", "fit", "train"]
 
 FRAMES = 6000  # that an encoder is trained on unless told
 UPDATES = 2000  # gradient steps
-BATCH = 32  # pairs of frames a step
+BATCH = 24  # times three frames a step
 LEARNING_RATE = 1e-3
 HELD_OUT = 0.1  # share of the film, its end, that the fit is judged on
 FLOOR = 0.05  # least deviation of a pixel, of a range of 1: still ones do not count for more than that
-ACTION = 0.3  # weight of telling the action, beside drawing
+ACTION = 0.1  # weight of telling the action, beside drawing
 SHRINK = 1e-4  # weight of the size of features, which neither task bounds
 WIDTH = 128  # of the network that tells the action
 COARSE = 2  # pixels of a frame along one side of a pixel that is drawn
@@ -48,11 +49,11 @@ class Fit(NamedTuple):
 
 
 class _Decoder(eqx.Module):
-    """Features to a coarse frame, and features of two frames to the action between them."""
+    """Features to a coarse frame, and features of three frames to the action at the middle one."""
 
     spread: Array  # [F, side * side * C]
     layers: tuple[Convolution, ...]
-    hidden: Array  # [2 F, WIDTH]
+    hidden: Array  # [3 F, WIDTH]
     action: Array  # [WIDTH, A]
     side: int = eqx.field(static=True)
 
@@ -66,9 +67,10 @@ class _Decoder(eqx.Module):
         x = x.reshape(n, rows, columns, 4, 4, 3).transpose(0, 1, 3, 2, 4, 5).reshape(n, 4 * rows, 4 * columns, 3)
         return x[:, :size, :size]
 
-    def tell(self, before: Array, after: Array) -> Array:
+    def tell(self, before: Array, at: Array, after: Array) -> Array:
         """Actions [N, A]."""
-        return jax.nn.relu(jnp.concatenate([before, after - before], -1) @ self.hidden) @ self.action
+        moving = jnp.concatenate([at, at - before, after - at], -1)
+        return jax.nn.relu(moving @ self.hidden) @ self.action
 
 
 class _Target(NamedTuple):
@@ -121,16 +123,16 @@ def fit(
 ) -> Fit:
     """Train an encoder on a film; on one machine's CPU a function of the film and the seed."""
     pixels, rng = film.frames.shape[1], np.random.default_rng(seed)
-    pairs = film.pairs()
-    split = max(1, int(len(pairs) * (1 - HELD_OUT)))
-    seen, unseen = pairs[:split], pairs[split:]
-    target = _target(film.frames[: seen[-1] + 2])
+    rows = film.threes()
+    split = max(1, int(len(rows) * (1 - HELD_OUT)))
+    seen, unseen = rows[:split], rows[split:]
+    target = _target(film.frames[: seen[-1]])
     models = (random(pixels, features, seed), _decoder(rng, pixels, features, film.actions.shape[1]))
     optimiser = optax.adam(optax.cosine_decay_schedule(LEARNING_RATE, updates))
     state = optimiser.init(eqx.filter(models, eqx.is_inexact_array))
 
     @eqx.filter_jit(donate="all-except-first")
-    def step(target: _Target, models: tuple[Conv, _Decoder], state: optax.OptState, batch: tuple[Array, Array, Array]):
+    def step(target: _Target, models: tuple[Conv, _Decoder], state: optax.OptState, batch: tuple[Array, Array]):
         grads = eqx.filter_grad(lambda models: _loss(models, target, *batch)[0])(models)
         change, state = optimiser.update(grads, state)
         return eqx.apply_updates(models, change), state
@@ -151,22 +153,21 @@ def _decoder(rng: np.random.Generator, pixels: int, features: int, actions: int)
             Convolution(draw(rng, (3, 3, 64, 32)), jnp.zeros(32)),
             Convolution(draw(rng, (3, 3, 32, 48)), jnp.zeros(48)),
         ),
-        hidden=draw(rng, (2 * features, WIDTH)),
+        hidden=draw(rng, (3 * features, WIDTH)),
         action=draw(rng, (WIDTH, actions)),
         side=side,
     )
 
 
 def _loss(
-    models: tuple[Conv, _Decoder], target: _Target, before: Array, after: Array, actions: Array
+    models: tuple[Conv, _Decoder], target: _Target, frames: Array, actions: Array
 ) -> tuple[Array, tuple[Array, Array]]:
     """What is minimised; and the squared errors of drawing and of telling the action."""
     encoder, decoder = models
-    frames = jnp.concatenate([before, after])
     codes = encoder.code(frames)
     wanted = (_coarse(frames) - target.mean) / target.unit
     drawing = jnp.mean((decoder.draw(codes, wanted.shape[1]) - wanted) ** 2)
-    telling = jnp.mean((decoder.tell(codes[: len(before)], codes[len(before) :]) - actions) ** 2)
+    telling = jnp.mean((decoder.tell(*jnp.split(codes, 3)) - actions) ** 2)
     return drawing + ACTION * telling + SHRINK * jnp.mean(codes**2), (drawing, telling)
 
 
@@ -182,8 +183,10 @@ def _target(frames: np.ndarray) -> _Target:
     return _Target(some.mean(0), jnp.maximum(some.std(0), FLOOR))
 
 
-def _batch(film: Film, rows: np.ndarray) -> tuple[Array, Array, Array]:
-    return jnp.asarray(film.frames[rows]), jnp.asarray(film.frames[rows + 1]), jnp.asarray(film.actions[rows])
+def _batch(film: Film, rows: np.ndarray) -> tuple[Array, Array]:
+    """Frames before, at and after `rows`, [3 N, P, P, 3], and what was done at them."""
+    frames = np.concatenate([film.frames[rows - 1], film.frames[rows], film.frames[rows + 1]])
+    return jnp.asarray(frames), jnp.asarray(film.actions[rows])
 
 
 def _judge(models: tuple[Conv, _Decoder], target: _Target, film: Film, rows: np.ndarray) -> tuple[float, float]:

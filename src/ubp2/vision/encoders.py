@@ -131,7 +131,7 @@ def compiled(model: Any, features: Callable[[Any, Array], Array]) -> Callable[[n
     so that a run which is resumed in the middle of episodes sees the same again. The weights are an argument, because
     as constants they would be compiled in.
     """
-    run = eqx.filter_jit(features)
+    run: Callable[..., Array] = eqx.filter_jit(features)
 
     def one_by_one(frames: np.ndarray) -> np.ndarray:
         return np.concatenate([np.asarray(run(model, frames[i : i + 1]), np.float32) for i in range(len(frames))])

@@ -13,8 +13,8 @@ from ubp2.vision.options import Encoder
 __all__ = ["answer"]
 
 
-def answer(args: Encoder) -> dict[str, Any]:
-    """Train the encoder and say what became of it."""
+def answer(args: Encoder) -> tuple[dict[str, Any], str]:
+    """Train the encoder; what became of it, as JSON and as text."""
     visual = VisualConfig(encoder="conv", pixels=args.pixels, camera=args.camera)
     envs = make_vector(args.env, EnvironmentConfig(), args.workers, visual)
     try:
@@ -23,7 +23,12 @@ def answer(args: Encoder) -> dict[str, Any]:
     finally:
         envs.close()
     flags = f"--visual.encoder conv --visual.weights {args.out} --visual.pixels {args.pixels}"
-    return {"out": args.out, **found, "flags": flags}
+    lines = [
+        f"{args.out}: {found['features']} features a frame, weights {found['digest'][:12]}",
+        f"in frames it has not seen they tell {found['drawn']:.0%} of what changes and {found['told']:.0%} of actions",
+        f"train with: ubp2 train --env {args.env} {flags}",
+    ]
+    return {"out": args.out, **found}, "\n".join(lines)
 
 
 def _say(text: str) -> None:

@@ -23,9 +23,9 @@ class Film(NamedTuple):
     actions: np.ndarray  # [N, A]: what was done at each frame
     ends: np.ndarray  # [N] bool: the next frame is of another episode
 
-    def pairs(self) -> np.ndarray:
-        """Frames that have the next one of their episode behind them."""
-        return np.flatnonzero(~self.ends[:-1])
+    def threes(self) -> np.ndarray:
+        """Frames that have one of their episode before and one after them."""
+        return 1 + np.flatnonzero(~self.ends[:-2] & ~self.ends[1:-1])
 
 
 def watch(envs: VectorEnv, count: int, seed: int = 0) -> Film:
