@@ -10,7 +10,7 @@ import numpy as np
 from ubp2.envs.base import VectorEnv
 from ubp2.errors import UserError
 
-__all__ = ["Film", "watch"]
+__all__ = ["EPISODE", "Film", "held", "watch"]
 
 EPISODE = 60  # decisions of an episode at most: starts differ more from each other than ends of random episodes
 HOLD = 8  # decisions that one random action is held for at most; white noise hardly moves a heavy body
@@ -41,7 +41,7 @@ def watch(envs: VectorEnv, count: int, seed: int = 0) -> Film:
         envs.send_resets(seeds)
         first = envs.receive_resets()
         now = np.stack([first[i] for i in range(envs.size)])
-        actions = _held(rng, envs.size, length, envs.spec.action_dim)
+        actions = held(rng, envs.size, length, envs.spec.action_dim)
         films.append(_episodes(envs, now, actions, pixels))
     return Film(*(np.concatenate(parts) for parts in zip(*films, strict=True)))
 
@@ -67,7 +67,7 @@ def _episodes(envs: VectorEnv, now: np.ndarray, actions: np.ndarray, pixels: int
     )
 
 
-def _held(rng: np.random.Generator, size: int, length: int, width: int) -> np.ndarray:
+def held(rng: np.random.Generator, size: int, length: int, width: int) -> np.ndarray:
     """Random actions [size, length, A], each held for one to `HOLD` decisions."""
     actions = np.zeros((size, length, width), np.float32)
     for i in range(size):
