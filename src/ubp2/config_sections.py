@@ -48,7 +48,7 @@ class SacConfig:
 
 @dataclass(frozen=True)
 class VisualConfig:
-    """Environments that are seen through their frames: dmc-visual/walker-walk, metaworld-visual/reach, gym-visual/..."""
+    """Environments that are seen through their frames: dmc-visual/walker-walk, metaworld-visual/reach."""
 
     encoder: str = "dinov2-small"
     """What makes features of a frame, and does not learn: dinov2-small, conv, random-conv, module:function."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -25,6 +27,7 @@ from ubp2.training.evaluate import controller as make_controller
 from ubp2.training.evaluate import reward_correlations
 from ubp2.training.programs import STREAMS, Programs, make_programs
 from ubp2.training.state import check_environment, restore_agent
+from ubp2.vision import conv_training
 from ubp2.vision.encoders import Encoder, make_encoder
 from ubp2.vision.seeing import Seeing, Stack
 
@@ -72,15 +75,22 @@ def environment(
     visual = config.visual if is_visual(config.env) else None
     envs = make_vector(env or config.env, config.environment, size, visual)
     try:
-        yield envs if visual is None else Seeing(envs, encoder or run_encoder(visual, folder), visual.frames)
+        if visual is None:
+            yield envs
+        else:
+            yield Seeing(envs, encoder or run_encoder(visual, folder, envs), visual.frames, visual.keep_frames)
     finally:
         envs.close()
 
 
-def run_encoder(visual: VisualConfig, folder: Path) -> Encoder:
-    """The encoder of a run, which must be the one that the run began with."""
-    encoder = make_encoder(visual, folder)
+def run_encoder(visual: VisualConfig, folder: Path, envs: VectorEnv | None = None) -> Encoder:
+    """The encoder of a run, which must be the one that the run began with.
+
+    envs: environments of frames on which a run that is about to begin may train one.
+    """
     began = Run.open(folder).info().get("encoder") if (folder / "info.json").is_file() else None
+    train = None if envs is None or began is not None else partial(conv_training.train, envs, note=_say)
+    encoder = make_encoder(visual, folder, train)
     if began is not None and began["digest"] != encoder.digest:
         raise UserError(
             f"{folder} began with other weights of the encoder {encoder.name} (sha256 {began['digest'][:12]}, and "
@@ -88,6 +98,10 @@ def run_encoder(visual: VisualConfig, folder: Path) -> Encoder:
             f"--visual.weights to the first, or start a new run"
         )
     return encoder
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
 
 
 class _Trained(NamedTuple):

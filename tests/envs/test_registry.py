@@ -45,8 +45,9 @@ def test_missing_package_names_the_extra(monkeypatch):
 
 def test_listing():
     ids = list_ids()
-    assert list(ids) == ["toy", "metaworld", "dmc", "gym"]
-    assert len(ids["metaworld"]) == 50
+    suites = ["toy", "metaworld", "dmc", "gym"]
+    assert list(ids) == [*suites, *(f"{suite}-visual" for suite in suites)]
+    assert len(ids["metaworld"]) == len(ids["metaworld-visual"]) == 50
     assert all(name.startswith(f"{suite}/") for suite, names in ids.items() for name in names)
 
 

@@ -60,7 +60,7 @@ def make(env_id: str, options: EnvironmentConfig, visual: VisualConfig | None = 
         return Watched(make(base_id(env_id), options), env_id, visual or VisualConfig())
     suite, slash, task = env_id.partition("/")
     if not slash:
-        known = [name for names in list_ids().values() for name in names]
+        known = [name for names in list_ids().values() for name in names if not is_visual(name)]
         nearest = [name for name in known if name.endswith(f"/{env_id}")]
         hint = f" Did you mean {' or '.join(nearest)}?" if nearest else did_you_mean(env_id, known)
         raise UserError(f"'{env_id}' is no environment id, expected suite/task such as toy/reach.{hint}")

@@ -13,7 +13,7 @@ from ubp2.configs import VisualConfig
 from ubp2.envs.base import Env, Outcome
 from ubp2.errors import UserError, unknown_name
 
-__all__ = ["SUFFIX", "Watched", "base_id", "is_visual", "visual_id"]
+__all__ = ["SUFFIX", "Watched", "base_id", "is_visual", "squared", "visual_id"]
 
 SUFFIX = "-visual"
 

@@ -2,7 +2,9 @@
 
 An episode is a function of its seed and its actions, so no frame is kept while a run trains: the renderer process
 simulates the episode again. What cannot be shown (no OpenGL library, an environment that is not known here, one that
-comes out differently) is drawn from the recorded observations, and `ClipState.note` says why.
+comes out differently) is drawn from the recorded observations, and `ClipState.note` says why. Of a visual run these are
+features, of which a drawing would tell nobody anything: there such a clip fails. Where the run has kept its frames
+(`visual.keep_frames`), a clip is made of them.
 """
 
 from __future__ import annotations
@@ -21,13 +23,16 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ubp2.configs import Config
+from ubp2.envs.visual import base_id, is_visual
 from ubp2.envs.workers import Factory, write_order
 from ubp2.errors import UserError
+from ubp2.labelling.drawing import UNSCALED
 from ubp2.labelling.recorded import Recorded
 from ubp2.labelling.render_process import KINDS, Setup
 from ubp2.labelling.renderer import Keeper, Lost
 from ubp2.labelling.shelf import Shelf
 from ubp2.types import Episode
+from ubp2.vision import reels
 
 __all__ = ["ClipState", "Clips"]
 
@@ -84,10 +89,11 @@ class Clips:
         self._order, why = b"", "the environment is not known here"
         if not drawn:
             try:
-                self._order = write_order(config.env if env is None else env, config.environment)
+                self._order = write_order(base_id(config.env) if env is None else env, config.environment)
             except UserError as error:
                 why = str(error)
-        setup = Setup(cameras, size, seconds)
+        self._run, self._visual = Path(archive_path).parent, is_visual(config.env)
+        setup = Setup(cameras, size, seconds, config.visual.camera if self._visual else None, self._visual)
         # A pickle of the same function has other bytes each time; a run has one environment of its own.
         what = "own" if env is not None and self._order else self._order.decode()
         self._recipe = json.dumps([_FORMAT, cameras, size, what])
@@ -230,9 +236,10 @@ class Clips:
         """Make a clip and put it on the shelf; return why that was not possible."""
         part: Path | None = None
         try:
-            scale = self._recorded.axes(wish.episode)
+            scale = UNSCALED if self._visual else self._recorded.axes(wish.episode)
+            kept = reels.find(self._run, wish.episode.index)
             part = self._shelf.begin()
-            facts = self._keeper.make(wish.episode, wish.start, wish.length, scale, part)
+            facts = self._keeper.make(wish.episode, wish.start, wish.length, scale, kept, part)
             if "error" in facts:
                 return facts["error"]
             with self._changed:

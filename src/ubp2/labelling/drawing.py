@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Scale", "draw", "measure"]
+__all__ = ["UNSCALED", "Scale", "draw", "measure"]
 
 ROWS = 12
 _LABEL, _VALUE, _MARGIN = 46, 54, 10  # pixels: left of the traces, right of them, and around all
@@ -26,6 +26,9 @@ class Scale(NamedTuple):
     low: tuple[float, ...]
     high: tuple[float, ...]
     obs_dim: int
+
+
+UNSCALED = Scale((), (), (), 0)  # of observations that are never drawn
 
 
 def measure(episodes: Sequence[np.ndarray], rows: int = ROWS) -> Scale:

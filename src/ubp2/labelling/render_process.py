@@ -23,6 +23,7 @@ from ubp2.envs.worker_process import build, read_block, write_block
 from ubp2.errors import UserError
 from ubp2.evaluation.video import write_video
 from ubp2.labelling.drawing import Scale, draw
+from ubp2.vision import reels
 
 __all__ = ["DRAWING", "KINDS", "VIEW", "Setup", "serve", "simulate"]
 
@@ -43,6 +44,8 @@ class Setup(NamedTuple):
     cameras: int  # how many at most, from the most telling on
     size: int  # pixels a side, where the environment lets one choose
     seconds: float  # limit of a clip
+    camera: str | None = None  # the most telling one, if it is not the environment's first
+    features: bool = False  # recorded observations are an encoder's: not the environment's, and nothing to draw
 
 
 def serve(socket_fd: int) -> None:
@@ -52,7 +55,7 @@ def serve(socket_fd: int) -> None:
         try:
             setup, order = Setup(**json.loads(read_block(connection))), read_block(connection)
             env, why = _environment(order, setup)
-            cameras = (env.cameras[: setup.cameras] or (VIEW,)) if env else (DRAWING,)
+            cameras = (_cameras(env, setup) or (VIEW,)) if env else (DRAWING,)
             write_block(connection, json.dumps({"cameras": _names(cameras)}).encode())
             while True:
                 job = json.loads(read_block(connection))
@@ -98,12 +101,17 @@ def _attempt(
 ) -> dict[str, Any]:
     """Make one clip; errors of the disk and of ffmpeg are told, since neither another try nor a drawing helps."""
     try:
-        shown: dict[str, np.ndarray] = {}
-        if env is not None:
+        shown, fps = dict[str, np.ndarray](), env.spec.fps if env else _FPS
+        if job["kept"] is not None:
+            frames, fps = reels.read(Path(job["kept"]), job["start"], len(obs) - 1)
+            shown, why = {VIEW: frames}, None
+        elif env is not None:
             shown, why = _look(env, setup, job, action, obs)
+        if not shown and setup.features:
+            return {"error": f"the clip cannot be shown: {why}"}
         if not shown:
             shown = {DRAWING: draw(obs, Scale(*job["scale"]), setup.size)}
-        return _write(shown, Path(job["folder"]), env.spec.fps if env else _FPS, why)
+        return _write(shown, Path(job["folder"]), fps, why)
     except UserError as error:
         return {"error": str(error).replace(f"{job['folder']}/", "")}  # folders of the server are nobody's business
     except OSError as error:
@@ -115,20 +123,27 @@ def _look(
     env: Env, setup: Setup, job: dict[str, Any], action: np.ndarray, obs: np.ndarray
 ) -> tuple[dict[str, np.ndarray], str | None]:
     """The frames of each camera, or none and the reason why the episode cannot be shown."""
-    cameras = env.cameras[: setup.cameras] or (None,)
+    cameras = _cameras(env, setup) or (None,)
     try:
         frames, seen = simulate(env, job["seed"], action, job["start"], cameras, setup.size)
     except UserError as error:
         return {}, str(error)
     except Exception as error:  # the user's own code may raise anything
         return {}, f"the environment raised {type(error).__name__}: {error}"
-    if seen.shape != obs.shape or not np.allclose(seen, obs, rtol=_TOLERANCE, atol=_TOLERANCE):
+    same = setup.features or (seen.shape == obs.shape and np.allclose(seen, obs, rtol=_TOLERANCE, atol=_TOLERANCE))
+    if not same:
         return {}, (
             "simulated again from its seed and actions, the episode comes out differently, so its frames would show "
             "something else; use the versions and settings of the simulator with which it was recorded, and make "
             "sure that reset(seed) decides everything random"
         )
     return {camera or VIEW: taken for camera, taken in frames.items()}, None
+
+
+def _cameras(env: Env, setup: Setup) -> tuple[str, ...]:
+    """Those that clips show, the most telling first."""
+    first = [setup.camera] if setup.camera in env.cameras else []
+    return tuple(dict.fromkeys([*first, *env.cameras]))[: setup.cameras]  # type: ignore[arg-type]
 
 
 def _write(shown: dict[str, np.ndarray], folder: Path, real_fps: float, note: str | None) -> dict[str, Any]:

@@ -69,8 +69,10 @@ class Renderer:
         """Wait until the environment stands; return the cameras that clips will have."""
         return tuple(self._ask(self._opening)["cameras"])
 
-    def make(self, episode: Episode, start: int, length: int, scale: Scale, folder: Path) -> dict[str, Any]:
-        """Have the clip written into `folder`; return its facts, or ``{"error": sentence}``."""
+    def make(
+        self, episode: Episode, start: int, length: int, scale: Scale, kept: Path | None, folder: Path
+    ) -> dict[str, Any]:
+        """Have the clip written into `folder`; return its facts, or ``{"error": sentence}``. kept: file of frames."""
         action, obs = episode.action[: start + length], episode.obs[start : start + length + 1]
         job = {
             "seed": int(episode.seed),
@@ -78,6 +80,7 @@ class Renderer:
             "action": action.shape,
             "obs": obs.shape,
             "scale": scale,
+            "kept": None if kept is None else str(kept.resolve()),
             "folder": str(folder.resolve()),
         }
         return self._ask([json.dumps(job).encode(), *(np.asarray(a, "<f4").tobytes() for a in (action, obs))])
@@ -129,9 +132,11 @@ class Keeper:
         renderer = self._renderer
         return None if renderer is None else renderer.pid
 
-    def make(self, episode: Episode, start: int, length: int, scale: Scale, folder: Path) -> dict[str, Any]:
+    def make(
+        self, episode: Episode, start: int, length: int, scale: Scale, kept: Path | None, folder: Path
+    ) -> dict[str, Any]:
         """As `Renderer.make`, from a process that may be a new one. `Lost` only after `stop`."""
-        job = (episode, start, length, scale, folder)
+        job = (episode, start, length, scale, kept, folder)
         why = self._why
         resting = self._lost >= _LOST_CLIPS and time.monotonic() - self._lost_at < _REST
         if self._order and not resting:
@@ -151,7 +156,9 @@ class Keeper:
             if self._stopped:
                 raise
             return {"error": f"the clip could not be drawn: {str(lost).partition('; ')[0]}"}
-        return facts if "error" in facts else {**facts, "note": why}
+        if "error" in facts:
+            return {"error": why} if self._setup.features else facts
+        return {**facts, "note": facts["note"] and why}
 
     def stop(self) -> None:
         with self._lock:

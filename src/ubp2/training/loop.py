@@ -32,7 +32,9 @@ from ubp2.training.state import (
     restore,
     save,
 )
-from ubp2.types import Frame, Step
+from ubp2.types import Episode, Frame, Step
+from ubp2.vision import reels
+from ubp2.vision.seeing import Seeing
 
 __all__ = ["Result", "train"]
 
@@ -284,10 +286,18 @@ def _end_episodes(
     counters, ongoing = state.counters, state.ongoing
     counters.episode[ended] += 1
     following = stepping.send_resets(crew, state, ended)
-    crew.each(lambda i: crew.members[i].archive.append(ongoing.episode(i, int(counters.episode[i]) - 1)), ended)
+    crew.each(lambda i: _archive(crew, ongoing.episode(i, int(counters.episode[i]) - 1), i), ended)
     asking.ask(crew, agent, programs, state, ended)
     _write_rows(crew, state, ended, timing, watch)
     stepping.begin(crew, state, following)
+
+
+def _archive(crew: Crew, episode: Episode, i: int) -> None:
+    """Put an episode of one member on the disk, its frames first: whoever finds the episode may want to see it."""
+    reel = crew.envs.reel(i) if isinstance(crew.envs, Seeing) else None
+    if reel is not None:
+        reels.write(crew.members[i].run.folder, episode.index, reel, crew.envs.spec.fps)
+    crew.members[i].archive.append(episode)
 
 
 def _write_rows(crew: Crew, state: State, ended: list[int], timing: dict[str, float], watch: Stopwatch) -> None:

@@ -66,11 +66,18 @@ class Stack:
 class Seeing:
     """A `VectorEnv` of observations around one of frames."""
 
-    def __init__(self, envs: VectorEnv, encoder: Encoder, frames: int) -> None:
+    def __init__(self, envs: VectorEnv, encoder: Encoder, frames: int, keep: bool = False) -> None:
+        """`keep`: remember the frames of the episodes in progress, for `reel`."""
         self.encoder, self.size = encoder, envs.size
         self.spec = envs.spec._replace(obs_dim=frames * encoder.features, pixels=0)
         self._envs, self._stepping = envs, range(envs.size)
         self._stack = Stack(encoder, envs.spec.pixels, frames, envs.size)
+        self._reels: list[list[np.ndarray]] | None = [[] for _ in range(envs.size)] if keep else None
+
+    def reel(self, index: int) -> np.ndarray | None:
+        """The frames [T+1, P, P, 3] of the episode that one environment is in, or has just ended; None: not kept."""
+        pixels = self._envs.spec.pixels
+        return None if self._reels is None else np.stack(self._reels[index]).reshape(-1, pixels, pixels, 3)
 
     def reset(self, index: int, seed: int) -> np.ndarray:
         self.send_resets({index: seed})
@@ -81,10 +88,16 @@ class Seeing:
 
     def receive_resets(self) -> dict[int, np.ndarray]:
         try:
-            return self._stack.start(self._envs.receive_resets())
+            return self._begun(self._envs.receive_resets())
         except Lost as lost:
-            lost.observations = self._stack.start(lost.observations)
+            lost.observations = self._begun(lost.observations)
             raise
+
+    def _begun(self, frames: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
+        if self._reels is not None:
+            for index, frame in frames.items():
+                self._reels[index] = [frame]
+        return self._stack.start(frames)
 
     def send(self, actions: np.ndarray, which: Sequence[int] | None = None) -> None:
         self._stepping = range(self.size) if which is None else which
@@ -99,6 +112,9 @@ class Seeing:
             raise
 
     def _seen(self, step: Step) -> Step:
+        if self._reels is not None:
+            for index in self._stepping:
+                self._reels[index].append(step.obs[index])
         return step._replace(obs=self._stack.push(step.obs, self._stepping))
 
     def render(self, index: int) -> np.ndarray:
