@@ -148,7 +148,7 @@ def test_frames_are_those_of_the_episode(archive):
     with EpisodeArchive(archive) as opened:
         episode = opened.read(1)
     env, start, length = adapt(Filmed, EnvironmentConfig()), 5, 10
-    frames, obs = simulate(env, episode.seed, episode.action[: start + length], start, env.cameras, None)
+    frames, obs, _ = simulate(env, episode.seed, episode.action[: start + length], start, env.cameras, None)
     np.testing.assert_array_equal(obs, episode.obs[start : start + length + 1])
     env.reset(episode.seed)
     original: dict[str, list[np.ndarray]] = {camera: [] for camera in env.cameras}
@@ -181,7 +181,7 @@ def test_meta_world_without_a_gpu(tmp_path):
     [episode] = record(tmp_path / "episodes.sqlite", env, 1, 30)
     start, length = 20, 5
     try:
-        frames, _ = simulate(env, episode.seed, episode.action[:25], start, env.cameras[:2], 384)
+        frames, *_ = simulate(env, episode.seed, episode.action[:25], start, env.cameras[:2], 384)
     except UserError as error:
         pytest.skip(str(error))
     env.close()

@@ -32,5 +32,5 @@ def no_rendering(env_id: str, reason: object) -> UserError:
     backend = os.environ.get("MUJOCO_GL", "unset")
     return UserError(
         f"{env_id} cannot be rendered: no usable OpenGL library (MUJOCO_GL is {backend}: {reason}); "
-        f"install one with `apt-get install libosmesa6` or `apt-get install libegl1`. Everything but rendering works"
+        f"install one with `apt-get install libosmesa6` or `apt-get install libegl1`; everything else works without"
     )

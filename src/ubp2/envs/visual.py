@@ -52,7 +52,10 @@ class Watched:
             self.reset(0)
         except UserError as error:
             env.close()
-            raise UserError(f"{error}; {env_id} is seen through its frames and cannot do without them") from error
+            raise UserError(
+                f"{env_id} is seen through its frames, and there are none: {error}. From its own observations: "
+                f"{base_id(env_id)}"
+            ) from error
 
     def reset(self, seed: int) -> np.ndarray:
         """Start the episode that `seed` determines; return its first frame."""

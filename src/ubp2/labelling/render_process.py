@@ -45,7 +45,9 @@ class Setup(NamedTuple):
     size: int  # pixels a side, where the environment lets one choose
     seconds: float  # limit of a clip
     camera: str | None = None  # the most telling one, if it is not the environment's first
-    features: bool = False  # recorded observations are an encoder's: not the environment's, and nothing to draw
+    # Recorded observations are an encoder's: there is nothing to draw, and whether an episode comes out the same is
+    # seen by its rewards [start + length, 1], which are sent in their place.
+    features: bool = False
 
 
 def serve(socket_fd: int) -> None:
@@ -70,17 +72,22 @@ def serve(socket_fd: int) -> None:
 
 def simulate(
     env: Env, seed: int, action: np.ndarray, start: int, cameras: Sequence[str | None], size: int | None
-) -> tuple[dict[str | None, np.ndarray], np.ndarray]:
-    """Take the actions [start + length, A] again; return frames [length + 1, h, w, 3] by camera and observations."""
+) -> tuple[dict[str | None, np.ndarray], np.ndarray, np.ndarray]:
+    """Take the actions [start + length, A] again.
+
+    Returns frames [length + 1, h, w, 3] by camera, observations [length + 1, D], and rewards [start + length, 1].
+    """
     frames: dict[str | None, list[np.ndarray]] = {camera: [] for camera in cameras}
-    obs = [env.reset(seed)]
+    obs, rewards = [env.reset(seed)], []
     for decision in range(len(action) + 1):
         if decision >= start:
             for camera in cameras:
                 frames[camera].append(env.render(camera, size))
         if decision < len(action):
-            obs.append(env.step(action[decision]).obs)
-    return {camera: _stack(taken) for camera, taken in frames.items()}, np.stack(obs[start:])
+            outcome = env.step(action[decision])
+            obs.append(outcome.obs)
+            rewards.append([outcome.true_reward])
+    return {camera: _stack(taken) for camera, taken in frames.items()}, np.stack(obs[start:]), np.array(rewards)
 
 
 def _environment(order: bytes, setup: Setup) -> tuple[Env | None, str | None]:
@@ -103,7 +110,7 @@ def _attempt(
     try:
         shown, fps = dict[str, np.ndarray](), env.spec.fps if env else _FPS
         if job["kept"] is not None:
-            frames, fps = reels.read(Path(job["kept"]), job["start"], len(obs) - 1)
+            frames, fps = reels.read(Path(job["kept"]), job["start"], job["length"])
             shown, why = {VIEW: frames}, None
         elif env is not None:
             shown, why = _look(env, setup, job, action, obs)
@@ -125,13 +132,14 @@ def _look(
     """The frames of each camera, or none and the reason why the episode cannot be shown."""
     cameras = _cameras(env, setup) or (None,)
     try:
-        frames, seen = simulate(env, job["seed"], action, job["start"], cameras, setup.size)
+        frames, seen, rewards = simulate(env, job["seed"], action, job["start"], cameras, setup.size)
     except UserError as error:
         return {}, str(error)
     except Exception as error:  # the user's own code may raise anything
         return {}, f"the environment raised {type(error).__name__}: {error}"
-    same = setup.features or (seen.shape == obs.shape and np.allclose(seen, obs, rtol=_TOLERANCE, atol=_TOLERANCE))
-    if not same:
+    if setup.features:
+        seen = rewards if obs.any() else obs  # the double of a run, for a page elsewhere, is not told any
+    if seen.shape != obs.shape or not np.allclose(seen, obs, rtol=_TOLERANCE, atol=_TOLERANCE):
         return {}, (
             "simulated again from its seed and actions, the episode comes out differently, so its frames would show "
             "something else; use the versions and settings of the simulator with which it was recorded, and make "

@@ -46,7 +46,7 @@ class Renderer:
 
     def __init__(self, order: bytes, setup: Setup) -> None:
         """`order`: what `workers.write_order` gave; empty: no environment, so that every clip is a drawing."""
-        self._seconds = setup.seconds
+        self._seconds, self._features = setup.seconds, setup.features
         self._socket, theirs = socket.socketpair()
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (open until `close`)
         with theirs:
@@ -74,9 +74,12 @@ class Renderer:
     ) -> dict[str, Any]:
         """Have the clip written into `folder`; return its facts, or ``{"error": sentence}``. kept: file of frames."""
         action, obs = episode.action[: start + length], episode.obs[start : start + length + 1]
+        if self._features:
+            obs = episode.true_reward[: start + length, None]
         job = {
             "seed": int(episode.seed),
             "start": start,
+            "length": length,
             "action": action.shape,
             "obs": obs.shape,
             "scale": scale,
