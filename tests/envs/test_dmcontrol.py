@@ -40,7 +40,7 @@ def test_an_episode_depends_on_seed_and_actions_alone(env_id):
 
 def test_clock_and_sizes():
     env = make("dmc/walker-walk", OPTIONS)
-    assert env.spec == ("dmc/walker-walk", 24, 6, 500, 2, 20, False, (-1.0,) * 6, (1.0,) * 6)
+    assert env.spec == ("dmc/walker-walk", 24, 6, 500, 2, 20, False, (-1.0,) * 6, (1.0,) * 6, 0)
     assert make("dmc/walker-walk", EnvironmentConfig(action_repeat=1)).spec.episode_decisions == 1000
 
 

@@ -92,7 +92,7 @@ def test_first_observation_repeats_the_frame():
 
 def test_paper_protocol():
     env = make("metaworld/door-close", PAPER)
-    assert env.spec == ("metaworld/door-close", 39, 4, 100, 2, 40, True, (-1.0,) * 4, (1.0,) * 4)
+    assert env.spec == ("metaworld/door-close", 39, 4, 100, 2, 40, True, (-1.0,) * 4, (1.0,) * 4, 0)
     env.reset(0)
     ends = [env.step(np.zeros(4)) for _ in range(100)]
     assert [step.truncated for step in ends] == [False] * 99 + [True]
@@ -114,7 +114,7 @@ def test_repeat_sums_the_reward():
 
 def test_bpref_protocol():
     env = make("metaworld/door-close", BPREF)
-    assert env.spec == ("metaworld/door-close", 39, 4, 500, 1, 80, True, (-1.0,) * 4, (1.0,) * 4)
+    assert env.spec == ("metaworld/door-close", 39, 4, 500, 1, 80, True, (-1.0,) * 4, (1.0,) * 4, 0)
     obs, _ = rollout(env, seed=0)
     np.testing.assert_array_equal(obs[:, 36:], 0.0)
     visible, _ = rollout(make("metaworld/door-close", EnvironmentConfig(action_repeat=1)), seed=0)

@@ -38,13 +38,13 @@ def test_observations_are_the_frames_of_the_environment(options: EnvironmentConf
         envs.send_resets({0: 5, 1: 6})
         first = envs.receive_resets()
         plain.reset(5)
-        np.testing.assert_array_equal(first[0].reshape(28, 28, 3), squared(plain.render(), 28))
+        np.testing.assert_array_equal(first[0].reshape(28, 28, 3), plain.render(None, 28))
         actions = np.random.default_rng(0).uniform(-1, 1, (4, 2, 2)).astype(np.float32)
         for action in actions:
             envs.send(action)
             step, outcome = envs.receive(), plain.step(action[0])
             assert step.obs.dtype == np.uint8 and step.obs.shape == (2, 28 * 28 * 3)
-            np.testing.assert_array_equal(step.obs[0].reshape(28, 28, 3), squared(plain.render(), 28))
+            np.testing.assert_array_equal(step.obs[0].reshape(28, 28, 3), plain.render(None, 28))
             assert step.true_reward[0] == outcome.true_reward
         assert not np.array_equal(step.obs[0], first[0])
         assert envs.render(0).shape[-1] == 3

@@ -82,9 +82,19 @@ def test_settings_are_yaml_lines() -> None:
         settings(("planner.horizon=5",))
 
 
-def test_visual_tasks_are_told_to_be_missing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["reproduce", "fig-visual", "--dry-run"]) == 2
-    assert "no visual environments yet" in capsys.readouterr().err
+def test_visual_tasks_are_planned_without_rendering(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("dm_control")
+    monkeypatch.setattr("ubp2.envs.visual.Watched.__init__", lambda *_: pytest.fail("rendered"))
+    assert cli.main(["reproduce", "fig-visual", "--preset", "paper", "--dry-run"]) == 0
+    told = capsys.readouterr()
+    assert "Visual observations (appendix, Figure 5): 10 cells" in told.out + told.err
+    found = made("fig-visual", preset="best", tasks=(), methods=(), steps=1_000_000)
+    assert {cell.config.preferences.budget for cell in found} == {5000}
+    assert {cell.config.env for cell in found} == {"dmc-visual/walker-walk", "dmc-visual/cheetah-run"}
+    (short,) = made("fig-visual", preset="best", tasks=("walker-walk",), methods=("pebble",), steps=20_000)
+    assert short.config.preferences.budget < 5000
 
 
 def test_the_tables_of_the_page_are_those_of_the_code() -> None:

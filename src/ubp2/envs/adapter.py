@@ -29,7 +29,8 @@ class Adapter:
     with zero reward, so that environments in lock-step may end at different times.
 
     An environment has cameras if its innermost object has an attribute `cameras`, names with the most telling first,
-    and a ``render(camera=None, size=None)`` (`size` may be missing). Any other has one view, that of ``render()``.
+    and a ``render(camera=None, size=None)`` (`size` may be missing). Any other has one view, that of ``render()``, which
+    may take a `size`, too.
     """
 
     def __init__(
@@ -125,12 +126,12 @@ class Adapter:
         self._env.close()
 
     def _view(self, camera: str | None, size: int | None) -> Any:
-        if not self.cameras or (camera is None and size is None):
-            return self._env.render()
         # Gymnasium's wrappers pass no arguments on to render.
         render = self._env.unwrapped.render
-        wish = {"size": size} if size is not None and "size" in inspect.signature(render).parameters else {}
-        return render(camera=camera, **wish)  # type: ignore[call-arg]
+        wish: dict[str, Any] = {"camera": camera} if self.cameras else {}
+        if size is not None and "size" in inspect.signature(render).parameters:
+            wish["size"] = size
+        return self._env.render() if camera is None and size is None else render(**wish)
 
     def _scale(self, action: np.ndarray) -> np.ndarray:
         """Map [-1, 1]^A to the bounds of the action space, clipping what lies outside."""

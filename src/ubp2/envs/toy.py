@@ -56,9 +56,9 @@ class Reach(gymnasium.Env):
         distance = float(np.linalg.norm(self._position - self._goal))
         return self._observe(), -distance, False, False, {"success": distance <= RADIUS}
 
-    def render(self) -> np.ndarray:  # type: ignore[override]
-        """Draw the square seen from above, [256, 256, 3] uint8."""
-        return _draw_frame(np.array(self._path, np.float32), self._goal.astype(np.float32))
+    def render(self, size: int | None = None) -> np.ndarray:  # type: ignore[override]
+        """Draw the square seen from above, [size, size, 3] uint8; 256 unless told, and at most."""
+        return _draw_frame(np.array(self._path, np.float32), self._goal.astype(np.float32), min(size or _SIZE, _SIZE))
 
     def _observe(self) -> np.ndarray:
         return np.concatenate([self._position, self._goal - self._position]).astype(np.float32)
@@ -88,10 +88,10 @@ def _draw(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
             return start, goal
 
 
-def _draw_frame(path: np.ndarray, goal: np.ndarray) -> np.ndarray:
+def _draw_frame(path: np.ndarray, goal: np.ndarray, size: int) -> np.ndarray:
     """Paint background, goal ring, fading trail and agent. Shapes are signed distances, so edges are smooth."""
-    axis = np.linspace(-1.1, 1.1, _SIZE, dtype=np.float32)
-    pixel = 2.2 / (_SIZE - 1)
+    axis = np.linspace(-1.1, 1.1, size, dtype=np.float32)
+    pixel = 2.2 / (size - 1)
     points = np.stack(np.meshgrid(axis, axis[::-1]), axis=-1)  # y points up
     frame = _background(points, pixel)
 
@@ -114,7 +114,7 @@ def _draw_frame(path: np.ndarray, goal: np.ndarray) -> np.ndarray:
 
 
 def _background(points: np.ndarray, pixel: float) -> np.ndarray:
-    """A soft vertical gradient with a faint grid and the edge of the square; [256, 256, 3]."""
+    """A soft vertical gradient with a faint grid and the edge of the square; [size, size, 3]."""
     blend = (points[..., 1:] + 1.1) / 2.2
     frame = _BACKGROUND_BOTTOM + blend * (_BACKGROUND_TOP - _BACKGROUND_BOTTOM)
     inside = np.abs(points).max(axis=-1) <= 1.0

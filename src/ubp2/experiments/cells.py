@@ -103,7 +103,7 @@ def cells(
         raise UserError(f"--seeds must be at least 1, got {seeds}")
     found = []
     for task in tasks:
-        base = _base(task, preset, steps, settings, episode_decisions[task])
+        base = _base(task, preset, steps, settings, episode_decisions[task], experiment.budget)
         for method in methods:
             config = _config(method, base, preset, settings, episode_decisions[task])
             wanted = experiment.seeds_of(task) if seeds is None else seeds
@@ -111,15 +111,17 @@ def cells(
     return found
 
 
-def _base(task: str, name: str, steps: int | None, settings: Mapping[str, Any], episode_decisions: int) -> Config:
+def _base(
+    task: str, name: str, steps: int | None, settings: Mapping[str, Any], episode_decisions: int, most: int | None
+) -> Config:
     """What all methods share on a task: decisions, label budget, evaluations, and the user's settings."""
     config = overridden(preset("best" if name == "paper" and task not in PAPER_TASKS else name, task), settings)
     steps = config.steps if steps is None else steps
     budget = config.preferences.budget
     if name != "paper" or budget is None:  # short runs: labels that come in time to matter, within the paper's budget
         fits = labels_that_fit(config.preferences, steps * 2 // 3, episode_decisions)
-        most = PAPER_TASKS[task].budget if task in PAPER_TASKS else fits
-        budget = min(most, fits)
+        most = PAPER_TASKS[task].budget if task in PAPER_TASKS else most
+        budget = fits if most is None else min(most, fits)
     every = min(config.evaluation.every, max(steps // _EVALUATIONS, 1))
     shared = {"steps": steps, "preferences.budget": budget, "evaluation.every": every}
     if name in _WORKERS and "evaluation.workers" not in settings:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ubp2 import population
 from ubp2.configs import Config, given
+from ubp2.envs.visual import is_visual
 from ubp2.errors import UserError
 from ubp2.experiments.cells import Group
 from ubp2.resolving import MODEL_FREE
@@ -39,6 +40,7 @@ RATES: Mapping[tuple[str, str], Rate] = {
 }
 START = {"gpu": 60.0, "cpu": 20.0}  # seconds a program, compilation included
 BYTES = 250.0  # of a decision on disk: observations, actions, metrics
+FEATURES = 384  # of a frame: what DINOv2-S makes of it, and about what the other encoders do
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,9 @@ def estimate(
     config, left = group.cell.config, max(group.cell.config.steps - group.decision, 0)
     share = left / config.steps
     labels = 0 if config.ceiling else round(given(config.preferences.budget) * share) * group.seeds
-    megabytes = group.seeds * left * BYTES / 1e6
+    visual = is_visual(config.env)
+    features = 4 * FEATURES * config.visual.frames if visual else 0  # bytes
+    megabytes = group.seeds * left * (BYTES + features) / 1e6
     own = seen.get(kind(config))
     seconds: float | None = None
     if own is not None or not left:
@@ -72,14 +76,15 @@ def estimate(
     else:
         device = device or device_kind()
         rate = RATES.get((device, "pebble" if config.agent in MODEL_FREE else preset))
-        if rate is not None:
+        if rate is not None and not visual:  # of frames nobody knows: it depends on who renders and who encodes
             seconds = START[device] + _modelled(config, rate, group.seeds, left, episode_decisions)
     return Cost(left * group.seeds, labels, seconds, megabytes, own is not None)
 
 
 def kind(config: Config) -> str:
-    """Cells that cost the same: those of one agent family and one horizon."""
-    return "model-free" if config.agent in MODEL_FREE else f"planning {config.planner.horizon}"
+    """Cells that cost the same: those of one agent family and one horizon, by their frames or not."""
+    family = "model-free" if config.agent in MODEL_FREE else f"planning {config.planner.horizon}"
+    return f"{family}, visual" if is_visual(config.env) else family
 
 
 def rates_seen(groups: Sequence[Group]) -> dict[str, float]:

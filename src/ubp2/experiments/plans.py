@@ -13,6 +13,7 @@ from typing import Any
 from ubp2.config_io import overridden
 from ubp2.configs import Config
 from ubp2.envs.base import EnvSpec
+from ubp2.envs.visual import base_id, is_visual
 from ubp2.errors import UserError
 from ubp2.experiments import costs, resources
 from ubp2.experiments.catalogue import Experiment, Method
@@ -129,19 +130,11 @@ def _spec(task: str, settings: Mapping[str, Any]) -> EnvSpec:
     """Sizes and episode length from the environment itself: a task that does not exist is told here."""
     from ubp2.envs.registry import make
 
-    own = {name: value for name, value in settings.items() if name.split(".")[0] == "environment"}
-    presented = replace(overridden(Config(env=task), own).environment, in_process=True)
-    try:
-        env = make(task, presented)
-    except UserError as error:
-        if task.startswith("dmc-visual/"):
-            raise UserError(
-                f"{task}: this version has no visual environments yet; the same tasks from the state of the simulator "
-                f"run with --tasks {task.replace('-visual', '')}"
-            ) from None
-        raise error
+    own = {name: value for name, value in settings.items() if name.split(".")[0] in ("environment", "visual")}
+    asked = overridden(Config(env=task), own)
+    env = make(base_id(task), replace(asked.environment, in_process=True))  # who plans need not be able to render
     env.close()
-    return env.spec
+    return env.spec._replace(id=task, obs_dim=costs.FEATURES * asked.visual.frames) if is_visual(task) else env.spec
 
 
 def refreshed(made: Plan) -> Plan:
