@@ -26,6 +26,7 @@ from ubp2.configs import (
     PreferenceConfig,
     TrainingConfig,
 )
+from ubp2.envs.gl import choose_backend
 from ubp2.models import world_model
 from ubp2.models.networks import MLP
 from ubp2.models.world_model import WorldModel
@@ -35,6 +36,8 @@ from ubp2.resolving import resolve
 if sys.dont_write_bytecode and not Path(jax.__spec__.cached or "").exists():
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode"))
+
+choose_backend()  # before a test imports mujoco itself, which would look for a display
 
 OBS, ACTION, EPISODE = 3, 2, 20
 T = TypeVar("T")
