@@ -47,6 +47,7 @@ from ubp2.trained import (
 )
 from ubp2.training.crew import Crew, Member
 from ubp2.training.loop import train as run_loop
+from ubp2.vision.encoders import describe
 from ubp2.vision.seeing import Seeing
 
 __all__ = [
@@ -271,6 +272,8 @@ def _run(
     most = given(config.preferences.budget) + config.preferences.imported
     budget = None if config.ceiling else most * len(runs)
     crew.progress.update(0, budget=budget, labels=0, seeds=len(runs))
+    if isinstance(envs, Seeing):
+        crew.progress.note(describe(envs.encoder))
     _serve_page(stack, crew, env)
     results = run_loop(crew, agent)
     return [
