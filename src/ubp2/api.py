@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import itertools
 import os
-import shutil
 import signal
 import sys
 import tempfile
@@ -41,6 +40,7 @@ from ubp2.trained import (
     environment,
     evaluate,
     evaluate_members,
+    keep_encoder,
     load,
     mean_scores,
     require_environment,
@@ -166,7 +166,7 @@ def train(
         runs = population.create(stack, folder, config, seeds, _device(), custom=custom)
         for run in runs:
             transfer.put(run, found.labels)
-            _keep_encoder(run, envs, began)
+            keep_encoder(run, envs, began)
         results = _run(stack, runs, env, teacher, envs, progress, waited)
         return results[0] if seeds == 1 else PopulationResult(runs[0].folder.parent, results)
 
@@ -197,15 +197,6 @@ def resume(
                 each.extend(dataclasses.replace(wanted, seed=each.config.seed))
         results = _run(stack, runs, env, teacher, envs, progress, waited)
         return PopulationResult(folder, results) if population.is_population(folder) else results[0]
-
-
-def _keep_encoder(run: Run, envs: VectorEnv, began: Path) -> None:
-    """Write down what a visual run sees with, and keep the weights if they were made for it."""
-    if not isinstance(envs, Seeing):
-        return
-    for path in began.iterdir():
-        shutil.copy(path, run.folder / path.name)
-    run.note({"encoder": {"name": envs.encoder.name, "digest": envs.encoder.digest}})
 
 
 def _require_teacher(run: Run, teacher: Teacher | None) -> None:

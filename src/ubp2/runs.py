@@ -1,8 +1,8 @@
 """The run folder: what a run was, what it measured, and the lock that gives it one writer.
 
 ``config.yaml`` is the resolved configuration, ``info.json`` what it ran on, ``labels.sqlite`` and ``episodes.sqlite``
-the data, ``checkpoints/`` the agent, ``metrics.jsonl`` and ``tensorboard/`` the numbers, ``videos/`` the clips; of a visual
-run ``encoder.npz`` is an encoder of its own and ``frames/`` what was seen, if it is kept.
+the data, ``checkpoints/`` the agent, ``metrics.jsonl`` and ``tensorboard/`` the numbers, ``videos/`` the clips. Of a
+visual run ``encoder.npz`` is an encoder of its own, and ``frames/`` what was seen, if it is kept.
 """
 
 from __future__ import annotations

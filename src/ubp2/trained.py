@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -38,6 +39,7 @@ __all__ = [
     "environment",
     "evaluate",
     "evaluate_members",
+    "keep_encoder",
     "load",
     "mean_scores",
     "require_environment",
@@ -98,6 +100,15 @@ def run_encoder(visual: VisualConfig, folder: Path, envs: VectorEnv | None = Non
             f"--visual.weights to the first, or start a new run"
         )
     return encoder
+
+
+def keep_encoder(run: Run, envs: VectorEnv, began: Path) -> None:
+    """Write down what a visual run sees with, and keep the weights if they were made for it."""
+    if not isinstance(envs, Seeing):
+        return
+    for path in began.iterdir():
+        shutil.copy(path, run.folder / path.name)
+    run.note({"encoder": {"name": envs.encoder.name, "digest": envs.encoder.digest}})
 
 
 def _say(sentence: str) -> None:

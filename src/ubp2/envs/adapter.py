@@ -29,8 +29,7 @@ class Adapter:
     with zero reward, so that environments in lock-step may end at different times.
 
     An environment has cameras if its innermost object has an attribute `cameras`, names with the most telling first,
-    and a ``render(camera=None, size=None)`` (`size` may be missing). Any other has one view, that of ``render()``, which
-    may take a `size`, too.
+    and a ``render(camera=None, size=None)``. Any other has one view, that of ``render()``. `size` may be missing in both.
     """
 
     def __init__(
