@@ -29,7 +29,7 @@ class Adapter:
     with zero reward, so that environments in lock-step may end at different times.
 
     An environment has cameras if its innermost object has an attribute `cameras`, names with the most telling first,
-    and a ``render(camera=None, size=None)``. Any other has one view, that of ``render()``. `size` may be missing in both.
+    and a ``render(camera=None, size=None)``. Any other has one view, that of ``render()``. Either may lack `size`.
     """
 
     def __init__(
