@@ -13,7 +13,6 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from ubp2.vision.resampling import resampling
@@ -170,10 +169,10 @@ class DinoV2(eqx.Module):
 
 def random(sizes: Sizes, seed: int = 0) -> DinoV2:
     """An encoder with weights drawn at random: for its shapes, its memory and its speed."""
-    rng, width, depth = np.random.default_rng(seed), sizes.width, sizes.depth
+    keys, width, depth = iter(jax.random.split(jax.random.key(seed), 16)), sizes.width, sizes.depth
 
     def draw(*shape: int) -> Array:
-        return jnp.asarray(0.02 * rng.standard_normal(shape), jnp.float32)
+        return 0.02 * jax.random.normal(next(keys), shape)
 
     def linear(*shape: int) -> Linear:
         return Linear(draw(*shape), jnp.zeros((*shape[:-2], shape[-1])))

@@ -23,9 +23,10 @@ def answer(args: Encoder) -> tuple[dict[str, Any], str]:
     finally:
         envs.close()
     flags = f"--visual.encoder conv --visual.weights {args.out} --visual.pixels {args.pixels}"
+    seen = [max(0.0, found[name]) for name in ("drawn", "told")]  # below 0: worse than no guess
     lines = [
         f"{args.out}: {found['features']} features a frame, weights {found['digest'][:12]}",
-        f"in frames it has not seen they tell {found['drawn']:.0%} of what changes and {found['told']:.0%} of actions",
+        f"in frames it has not seen they tell {seen[0]:.0%} of what changes and {seen[1]:.0%} of actions",
         f"train with: ubp2 train --env {args.env} {flags}",
     ]
     return {"out": args.out, **found}, "\n".join(lines)
