@@ -1,0 +1,126 @@
+"""The algorithm of the theory: plan optimistically and exactly, act for an episode, learn, and count the regret.
+
+The regret of an episode is not sampled: it is the difference of two expected returns, each computed from the law of the
+true system.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy import ndarray as Array
+
+from ubp2.theory.grid import evaluate, evaluate_forever, plan, plan_forever
+from ubp2.theory.learner import Beliefs, Coefficients, Knowledge, coefficients, optimistic, roll
+from ubp2.theory.systems import System
+
+__all__ = ["METHODS", "PLAN_HORIZON", "Episode", "Method", "Optimum", "induced", "optimum", "run"]
+
+METHODS = ("ucb", "greedy", "random")
+PLAN_HORIZON = 5  # steps that the planner looks ahead before its terminal value, in the infinite case
+_TIES = 1e-7  # what the order of actions that are equally good is drawn from
+
+
+class Method(NamedTuple):
+    """How episodes are planned.
+
+    `scale` multiplies the coefficients of the proof; `bonuses` switches those of reward, dynamics and value. The planner
+    loses up to `slack` / n^`decay` of the objective a step in episode n; with a `budget` it looks at that many actions a
+    state, drawn at random, and at `more` further ones an episode.
+    """
+
+    name: str = "ucb"
+    scale: float = 1.0
+    bonuses: tuple[bool, bool, bool] = (True, True, True)
+    forever: bool = False
+    slack: float = 0.0
+    decay: float = 0.0
+    budget: int | None = None
+    more: float = 0.0
+
+
+class Episode(NamedTuple):
+    """What one episode cost and what the planner believed."""
+
+    regret: float
+    lost: float  # optimistic value that the planner left lying, as it was at the start
+    promised: float  # optimistic value of the best plan
+
+
+class Optimum(NamedTuple):
+    """The best expected return of a system, and which it is: of the horizon, or without end."""
+
+    value: float
+    forever: bool
+
+
+def optimum(system: System, forever: bool) -> Optimum:
+    """Plan with the true dynamics and the true reward."""
+    if forever:
+        _, worth = plan_forever(system.law, system.reward, system.gamma)
+        return Optimum(float(worth[system.start].max()), True)
+    _, worth = plan(system.law, system.reward, system.horizon, system.gamma)
+    return Optimum(float(worth[0, system.start].max()), False)
+
+
+def run(system: System, method: Method, episodes: int, rng: np.random.Generator) -> list[Episode]:
+    """Episodes of one agent that starts with nothing."""
+    knowledge, best, law = Knowledge(system), optimum(system, method.forever), system.law
+    done = []
+    for n in range(1, episodes + 1):
+        beliefs = knowledge.beliefs()
+        policy, lost, promised = induced(system, beliefs, coefficients_of(knowledge, method), method, n, rng)
+        if method.forever:
+            own = evaluate_forever(law, policy[0], system.reward[..., None], system.gamma)
+        else:
+            own = evaluate(law, policy, system.reward[..., None], system.gamma)
+        done.append(Episode(best.value - float(own[system.start, 0]), lost, promised))
+        knowledge.learn(*roll(system, law, policy, rng))
+    return done
+
+
+def coefficients_of(knowledge: Knowledge, method: Method) -> Coefficients:
+    """The coefficients of the method: none for a greedy one, and none where a bonus is switched off."""
+    full = coefficients(knowledge, method.scale if method.name == "ucb" else 0.0, forever=method.forever)
+    return Coefficients(*(value * on for value, on in zip(full, method.bonuses, strict=True)))
+
+
+def induced(
+    system: System, beliefs: Beliefs, own: Coefficients, method: Method, episode: int, rng: np.random.Generator
+) -> tuple[Array, float, float]:
+    """The policy of an episode [T, S], what its planner lost at the start, and what the best plan was worth there.
+
+    In the infinite case the tail is worth what the best policy expects of it, with the bonus c_n (sigma^r + |sigma^d|) on
+    every step, and the first action of a plan of `PLAN_HORIZON` steps is taken in each state, as in model-predictive
+    control.
+    """
+    shape = (system.horizon, len(system.reward))
+    if method.name == "random":
+        policy = rng.integers(len(system.actions), size=shape)
+        return (np.tile(policy[0], (len(policy), 1)) if method.forever else policy), 0.0, 0.0
+    reward = optimistic(beliefs, own.reward, own.dynamics) + _TIES * rng.random(system.reward.shape)
+    steps, last = system.horizon, None
+    if method.forever:
+        tail = optimistic(beliefs, own.value, own.value) + _TIES * rng.random(system.reward.shape)
+        steps, last = PLAN_HORIZON, plan_forever(beliefs.law, tail, system.gamma)[1].max(axis=1)
+    policy, worth = plan(beliefs.law, reward, steps, system.gamma, last)
+    promised = float(worth[0, system.start].max())
+    policy = _worsened(policy, worth, method, episode, rng)
+    if method.forever:
+        return np.tile(policy[0], (system.horizon, 1)), 0.0, promised
+    got = evaluate(beliefs.law, policy, reward[..., None], system.gamma)
+    return policy, promised - float(got[system.start, 0]), promised
+
+
+def _worsened(policy: Array, worth: Array, method: Method, episode: int, rng: np.random.Generator) -> Array:
+    """What an imperfect planner finds: actions within its slack of the best, or the best of those it looked at."""
+    if method.budget is not None:
+        looked = int(method.budget + method.more * (episode - 1))
+        seen = rng.integers(worth.shape[2], size=(*worth.shape[:2], looked))
+        best = np.take_along_axis(worth, seen, axis=2).argmax(axis=2)
+        return np.take_along_axis(seen, best[..., None], axis=2)[..., 0]
+    if method.slack > 0:  # the worst that is allowed
+        allowed = worth >= worth.max(axis=2, keepdims=True) - method.slack / episode**method.decay
+        return np.where(allowed, worth, np.inf).argmin(axis=2)
+    return policy
