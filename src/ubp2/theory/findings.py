@@ -1,0 +1,44 @@
+"""What a study answers: tables, curves to draw and sentences, as text and as JSON."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ubp2.bench.report import Row, table
+from ubp2.system import source, versions
+
+__all__ = ["Findings"]
+
+
+@dataclass
+class Findings:
+    """Tables by name, each a list of rows with the same columns; curves by name; sentences about them."""
+
+    study: str
+    tables: dict[str, Sequence[Row]]
+    curves: dict[str, Any]
+    notes: list[str] = field(default_factory=list)
+
+    def data(self, command: Sequence[str]) -> dict[str, Any]:
+        """One JSON object with all that is needed to compute and draw the same again."""
+        return {
+            "study": self.study,
+            "command": shlex.join(["ubp2", *command]),
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "cores": os.cpu_count(),
+            "versions": versions(),
+            "source": source(),
+            "tables": self.tables,
+            "notes": self.notes,
+            "curves": self.curves,
+        }
+
+    def text(self) -> str:
+        """The tables as a person reads them."""
+        parts = [f"{name}\n{table(rows)}" for name, rows in self.tables.items()]
+        return "\n\n".join([*parts, *(["\n".join(self.notes)] if self.notes else [])])

@@ -1,0 +1,205 @@
+"""What `ubp2 theory ...` takes. Imports nothing heavy: `ubp2 theory --help` is as instant as all help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from ubp2.errors import UserError
+
+__all__ = [
+    "STUDIES",
+    "Calibration",
+    "Ensembles",
+    "Gain",
+    "Optimism",
+    "Preferences",
+    "Regret",
+    "Report",
+    "Suboptimality",
+    "Theory",
+    "check",
+    "words",
+]
+
+STUDIES = ("gain", "calibration", "optimism", "regret", "suboptimality", "preferences", "ensembles", "report")
+Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+KernelName = Literal["linear", "rbf", "matern"]
+NoiseName = Literal["gaussian", "uniform", "rademacher", "truncated"]
+
+
+@dataclass(frozen=True)
+class _Common:
+    """What every study takes."""
+
+    seed: int = 0
+    """Seed of everything random; the same seed gives the same numbers."""
+    out: Path | None = None
+    """Also write the numbers (NAME.json) and the figure (NAME.png) into this folder."""
+    json: Switch = False
+    """Print one JSON object on stdout, and everything else on stderr."""
+
+
+@dataclass(frozen=True)
+class Gain(_Common):
+    """Maximum information gain by greedy choice, for each kernel and dimension, beside the rates of the paper's table."""
+
+    points: int = 400
+    """Observations."""
+    dimensions: tuple[int, ...] = (1, 2, 3)
+    """Dimensions of the inputs."""
+    candidates: int = 1500
+    """Points that the greedy choice is made from, drawn at random."""
+
+
+@dataclass(frozen=True)
+class Calibration(_Common):
+    """How often confidence intervals hold, everywhere and at all times, for random functions and kinds of noise."""
+
+    repeats: int = 100
+    """Random functions a kernel and kind of noise."""
+    points: int = 60
+    """Observations of a function, each chosen by what is known so far."""
+    delta: float = 0.1
+    """Probability with which an interval may fail."""
+
+
+@dataclass(frozen=True)
+class Optimism(_Common):
+    """The lemmas on optimism, returns and single episodes, on random systems; what happens when beta is too small."""
+
+    draws: int = 2000
+    """Random systems, each with data and policies of its own."""
+    kernel: KernelName = "rbf"
+    """Kernel of dynamics and reward."""
+
+
+@dataclass(frozen=True)
+class Regret(_Common):
+    """Cumulative regret of optimistic, greedy and random agents, with the exponent of its growth."""
+
+    kernel: KernelName = "rbf"
+    """Kernel of dynamics and reward."""
+    system: Literal["lq", "hills", "pendulum"] | None = None
+    """What is learned; None: lq for the linear kernel, hills for the others."""
+    episodes: int = 100
+    """Episodes of an agent."""
+    repeats: int = 20
+    """Agents of a kind, each with draws of its own."""
+    scale: tuple[float, ...] = ()
+    """Multiples of the proof's coefficients, an agent each; 1 is the proof. None given: one that is useful in practice."""
+    noise: NoiseName = "gaussian"
+    """Noise of the state."""
+    infinite: Switch = False
+    """Without end, with a terminal value, in place of a fixed horizon."""
+    ablation: Switch = False
+    """Also agents that lack one of the bonuses, or have one alone."""
+
+
+@dataclass(frozen=True)
+class Suboptimality(_Common):
+    """A planner that loses up to epsilon a step: constant, falling, or by a budget of actions that it looks at."""
+
+    episodes: int = 100
+    """Episodes of an agent."""
+    repeats: int = 20
+    """Agents of a kind."""
+    epsilon: tuple[float, ...] = (0.05, 0.1, 0.2)
+    """What the planner may lose a step."""
+
+
+@dataclass(frozen=True)
+class Preferences(_Common):
+    """Beyond the paper: the same agent, with a reward that is learned from comparisons of episodes."""
+
+    episodes: int = 60
+    """Episodes of an agent."""
+    repeats: int = 10
+    """Agents of a kind."""
+    labels: int = 4
+    """Comparisons after each episode."""
+
+
+@dataclass(frozen=True)
+class Ensembles(_Common):
+    """Beyond the paper: deep ensembles beside the exact posterior on the same data, and where each can be believed."""
+
+    repeats: int = 10
+    """Random functions."""
+    points: int = 40
+    """Observations of each."""
+    members: int = 5
+    """Networks of an ensemble."""
+    updates: int = 2000
+    """Gradient steps of a fit."""
+
+
+@dataclass(frozen=True)
+class Report(_Common):
+    """All of the above on one page."""
+
+    repeats: int = 20
+    """Agents of a kind in the studies of regret; the other studies follow."""
+    episodes: int = 100
+    """Episodes of an agent."""
+    workers: int = 2
+    """Studies at the same time."""
+
+
+@dataclass(frozen=True)
+class Theory:
+    """Run the theory of the paper: gain, calibration, optimism, regret, suboptimality, preferences, ensembles, report."""
+
+    what: Annotated[
+        Annotated[Gain, tyro.conf.subcommand("gain")]
+        | Annotated[Calibration, tyro.conf.subcommand("calibration")]
+        | Annotated[Optimism, tyro.conf.subcommand("optimism")]
+        | Annotated[Regret, tyro.conf.subcommand("regret")]
+        | Annotated[Suboptimality, tyro.conf.subcommand("suboptimality")]
+        | Annotated[Preferences, tyro.conf.subcommand("preferences")]
+        | Annotated[Ensembles, tyro.conf.subcommand("ensembles")]
+        | Annotated[Report, tyro.conf.subcommand("report")],
+        tyro.conf.arg(name=""),
+    ]
+
+
+_LEAST = {"episodes": 4, "points": 2, "candidates": 2, "members": 2}
+
+
+def check(what: object) -> None:
+    """Refuse what cannot be computed, before anything heavy is imported."""
+    for name in ("repeats", "episodes", "points", "candidates", "draws", "dimensions", "labels", "members", "updates"):
+        value = getattr(what, name, 1)
+        least = _LEAST.get(name, 1)
+        for number in value if isinstance(value, Sequence) else [value]:
+            if number < least:
+                raise UserError(f"--{name} must be at least {least}, got {number}")
+    for name in ("scale", "epsilon"):
+        for number in getattr(what, name, ()):
+            if number < 0:
+                raise UserError(f"--{name} must not be negative, got {number}")
+    if not 0 < getattr(what, "delta", 0.5) < 1:
+        raise UserError(f"--delta must lie between 0 and 1, got {what.delta}")  # type: ignore[attr-defined]
+    if getattr(what, "workers", 1) < 1:
+        raise UserError(f"--workers must be at least 1, got {what.workers}")  # type: ignore[attr-defined]
+    if what.seed < 0:  # type: ignore[attr-defined]
+        raise UserError(f"--seed must not be negative, got {what.seed}")  # type: ignore[attr-defined]
+    out = what.out  # type: ignore[attr-defined]
+    if out is not None and out.exists() and not out.is_dir():
+        raise UserError(f"--out is a folder, and {out} is a file; name another")
+
+
+def words(what: object) -> list[str]:
+    """The command line that gives these options, without how the numbers come out."""
+    command = ["theory", type(what).__name__.lower()]
+    for each in fields(what):  # type: ignore[arg-type]
+        value = getattr(what, each.name)
+        if value == each.default or each.name in ("out", "json"):
+            continue
+        values = [] if value is True else value if isinstance(value, tuple) else [value]
+        command += [f"--{each.name}", *map(str, values)]
+    return command

@@ -1,0 +1,80 @@
+"""Cumulative regret against episodes: optimistic, greedy and random agents, and agents without one of the bonuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy import ndarray as Array
+
+from ubp2.theory.algorithm import Method, run
+from ubp2.theory.findings import Findings
+from ubp2.theory.growth import exponent, interval
+from ubp2.theory.options import Regret
+from ubp2.theory.systems import System, make_system
+
+__all__ = ["PRACTICAL", "regrets", "row", "study", "system_of"]
+
+PRACTICAL = {"lq": 0.1, "hills": 0.01, "pendulum": 0.003}  # share of the proof's coefficients that works best
+_BONUSES = {
+    "all three": (True, True, True),
+    "no reward bonus": (False, True, True),
+    "no dynamics bonus": (True, False, True),
+    "no value bonus": (True, True, False),
+    "reward bonus alone": (True, False, False),
+    "dynamics bonus alone": (False, True, False),
+    "value bonus alone": (False, False, True),
+}
+
+
+def system_of(options: Regret) -> str:
+    """The system that was asked for, or the kernel's own."""
+    return options.system or ("lq" if options.kernel == "linear" else "hills")
+
+
+def study(options: Regret) -> Findings:
+    """A row and a curve an agent."""
+    name = system_of(options)
+    system = make_system(name, options.kernel, options.noise)
+    methods = _methods(options, name)
+    curves = {label: regrets(system, method, options) for label, method in methods.items()}
+    rows = [row(label, own) for label, own in curves.items()]
+    title = f"{name}, {options.kernel} kernel, {'without end' if options.infinite else f'horizon {system.horizon}'}"
+    notes = [
+        f"{options.repeats} agents a row, {options.episodes} episodes. exponent p: cumulative regret grows as N^p over the last "
+        "three quarters of the episodes, mean over agents with its 95 % interval; last: regret of an episode, mean over "
+        "the last tenth. The scale of an optimistic agent is its share of the proof's coefficients."
+    ]
+    drawn = {label: own.cumsum(axis=1).tolist() for label, own in curves.items()}
+    return Findings("regret", {title: rows}, {"title": title, "cumulative": drawn}, notes)
+
+
+def _methods(options: Regret, name: str) -> Mapping[str, Method]:
+    scales = options.scale or (PRACTICAL[name],)
+    methods = {f"optimistic, scale {scale:g}": Method("ucb", scale, forever=options.infinite) for scale in scales}
+    if options.ablation:
+        methods = {label: Method("ucb", scales[0], on, options.infinite) for label, on in _BONUSES.items()}
+    return methods | {label: Method(label, forever=options.infinite) for label in ("greedy", "random")}
+
+
+def regrets(system: System, method: Method, options: Regret) -> Array:
+    """Regret of every agent in every episode [repeats, N]. Agents of all methods with one number share their draws."""
+    runs = (
+        run(system, method, options.episodes, np.random.default_rng([options.seed, i])) for i in range(options.repeats)
+    )
+    return np.array([[episode.regret for episode in own] for own in runs])
+
+
+def row(label: str, regret: Array) -> dict[str, str | float]:
+    """Regret in all, at the end, and how it grows, for the regrets [repeats, N] of an agent."""
+    total, growth = interval(regret.sum(axis=1)), exponent(regret.cumsum(axis=1))
+    return {
+        "agent": label,
+        "regret": total.mean,
+        "low": total.low,
+        "high": total.high,
+        "last": float(regret[:, -max(1, regret.shape[1] // 10) :].mean()),
+        "exponent": growth.mean,
+        "from": growth.low,
+        "to": growth.high,
+    }
