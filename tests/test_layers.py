@@ -20,7 +20,7 @@ LAYERS = (
     ("agents",),
     ("evaluation",),
     ("training",),
-    ("trained", "api", "descriptions", "bench", "lab", "labelling", "experiments"),
+    ("trained", "api", "descriptions", "bench", "lab", "labelling", "experiments", "theory"),
     ("commands",),
     ("cli",),
     ("__main__",),
@@ -61,6 +61,7 @@ def test_modules_that_start_fast_import_nothing_heavy_at_the_top() -> None:
         "lab/subject",
         "labelling/labels_options",
         "labelling/options",
+        "theory/options",
         "vision/options",
     }
     heavy = {"jax", "equinox", "optax", "scipy", "matplotlib", "gymnasium", "metaworld", "mujoco", "dm_control", "rich"}

@@ -1,5 +1,5 @@
 """The command line: ubp2 train | eval | plot | report | compare | reproduce | sweep | tune | info | envs | bench | lab
-| label | labels | encoder.
+| theory | label | labels | encoder.
 
 Parsing, help and errors in a configuration are over before anything heavy is imported; `ubp2.commands` imports jax and
 the environments where they are needed.
@@ -41,6 +41,7 @@ from ubp2.labelling import options as labelling_options
 from ubp2.population import members
 from ubp2.presets import DEFAULT_ENV, DEFAULT_PRESET, preset
 from ubp2.runs import Run
+from ubp2.theory import options as theory_options
 from ubp2.vision import options as vision_options
 
 __all__ = ["COMMANDS", "main"]
@@ -71,6 +72,7 @@ COMMANDS: Mapping[str, Command] = {
     "encoder": Command(vision_options.Encoder, commands.encoder),
     "bench": Command(bench_options.Bench, commands.bench),
     "lab": Command(lab_options.Reward, commands.lab),
+    "theory": Command(theory_options.Theory, commands.theory),
     "label": Command(labelling_options.Label, commands.label),
 }
 
@@ -88,6 +90,7 @@ _WITH_NAME: Mapping[str, _Named] = {
     "encoder": _Named(vision_options.WORKS, "work on encoders", "what to do"),
     "labels": _Named(labels_options.WORKS, "work on labels", "what to do"),
     "lab": _Named(lab_options.LABS, "laboratory", "the name of a laboratory"),
+    "theory": _Named(theory_options.STUDIES, "study", "the name of a study"),
 }
 
 

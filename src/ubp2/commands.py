@@ -25,6 +25,7 @@ from ubp2.presets import DEFAULT_PRESET
 from ubp2.runs import Run
 from ubp2.signals import CHECKPOINTED, fake_preempt, left_early
 from ubp2.system import devices, prepare_jax
+from ubp2.theory.options import Theory
 from ubp2.vision import options as vision_options
 
 if TYPE_CHECKING:  # imports jax
@@ -50,6 +51,7 @@ __all__ = [
     "report",
     "reproduce",
     "sweep",
+    "theory",
     "train",
     "tune",
 ]
@@ -302,6 +304,13 @@ def lab(args: Reward) -> Outcome:
         report.write(results, data, args.out)
         text += f"\nfiles: {args.out}"
     return Outcome(data, f"{data['device']}\n\n{text}")
+
+
+def theory(args: Theory) -> Outcome:
+    """Run one study of the theory, or all on a page."""
+    from ubp2.theory.answer import answer
+
+    return Outcome(*answer(args.what))
 
 
 def label(args: Label) -> Outcome:

@@ -1,0 +1,178 @@
+"""ubp2 theory report: every study on one page, with its numbers and figure beside it as files."""
+
+from __future__ import annotations
+
+import html
+import io
+import multiprocessing
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ubp2.bench.report import shown
+from ubp2.evaluation import page
+from ubp2.theory.answer import answered, write
+from ubp2.theory.figures import draw, save
+from ubp2.theory.options import (
+    Calibration,
+    Ensembles,
+    Gain,
+    Optimism,
+    Preferences,
+    Regret,
+    Report,
+    Simulation,
+    Suboptimality,
+)
+
+__all__ = ["FOLDER", "PAGE", "Part", "make", "parts"]
+
+FOLDER, PAGE = Path("theory"), "index.html"
+_SCALES = (1.0, 0.1, 0.01)
+
+
+class Part(NamedTuple):
+    """A study of the page: the name of its files, its heading, and what the paper says."""
+
+    name: str
+    title: str
+    says: str
+    options: Any
+
+
+def parts(options: Report) -> list[Part]:
+    """The studies, those that take longest first in `make`, in the paper's order here."""
+    few = max(1, options.repeats // 2)
+    common = {"seed": options.seed}
+    agents: dict[str, Any] = common | {"repeats": options.repeats, "episodes": options.episodes}
+    draws = 100 * options.repeats
+    return [
+        Part(
+            "gain",
+            "Information gain",
+            "Table of information gains: what observations can tell grows slowly, and how slowly depends on the kernel.",
+            Gain(**common),
+        ),
+        Part(
+            "calibration",
+            "Calibration",
+            "Definition of well-calibrated models and Theorem 2 of Chowdhury and Gopalan: the intervals hold everywhere and "
+            "always with probability 1 - delta, also for noise that is sub-Gaussian only.",
+            Calibration(**common, repeats=5 * options.repeats),
+        ),
+        Part(
+            "optimism",
+            "Optimism and the lemmas around it",
+            "The optimistic objective is above the true return of every policy; returns under the mean model are off by at "
+            "most lambda times the summed deviations; an episode's regret is bounded by deviations.",
+            Optimism(**common, draws=draws),
+        ),
+        Part(
+            "simulation",
+            "Noise that is not Gaussian",
+            "Simulation lemma for sub-Gaussian noise, with the Lipschitz constant of the value in place of smoothing.",
+            Simulation(**common, draws=draws // 5),
+        ),
+        *(
+            Part(f"regret-{name}", f"Regret: {title}", says, Regret(**agents, **own))
+            for name, title, says, own in _REGRETS
+        ),
+        Part(
+            "suboptimality",
+            "A planner that is not perfect",
+            "Theorem on planner suboptimality: a constant loss a step adds a linear term, one that falls with the episodes "
+            "does not.",
+            Suboptimality(**agents),
+        ),
+        Part(
+            "preferences",
+            "Beyond the paper: reward from comparisons",
+            "The paper assumes a calibrated posterior of the reward and names learning it from preferences as its limitation.",
+            Preferences(**common, repeats=few, episodes=options.episodes),
+        ),
+        Part(
+            "ensembles",
+            "Beyond the paper: ensembles beside the posterior",
+            "The paper views ensembles as samples of a posterior, and does not claim that they are calibrated.",
+            Ensembles(**common, repeats=few),
+        ),
+    ]
+
+
+_RATE = "Theorem on regret, finite horizon: of order sqrt(N) up to the information gain, so that the exponent is below 1."
+_REGRETS: Sequence[tuple[str, str, str, Mapping[str, Any]]] = (
+    ("lq", "linear kernel, linear-quadratic", _RATE, {"kernel": "linear", "scale": _SCALES}),
+    ("hills", "RBF kernel, two hills, where greedy is stuck", _RATE, {"scale": (*_SCALES, 0.003)}),
+    ("matern", "Matern kernel, two hills", _RATE, {"kernel": "matern", "scale": (0.01, 0.003)}),
+    ("pendulum", "RBF kernel, pendulum", _RATE, {"system": "pendulum"}),
+    ("infinite-lq", "linear kernel, without end", "Theorem on regret, infinite horizon.", {"kernel": "linear", "infinite": True}),
+    (
+        "infinite-hills",
+        "RBF kernel, without end, each bonus switched off",
+        "Theorem on regret, infinite horizon, with the three bonuses of the objective.",
+        {"infinite": True, "ablation": True},
+    ),
+    (
+        "rademacher",
+        "linear kernel, noise of two values",
+        "Theorem on regret under sub-Gaussian noise.",
+        {"kernel": "linear", "noise": "rademacher"},
+    ),
+)
+_SLOW_FIRST = ("regret-pendulum", "regret-infinite-hills", "ensembles", "regret-hills")
+
+
+def make(options: Report, folder: Path) -> list[dict[str, Any]]:
+    """Run all studies, some at a time, write their files and the page, and return the studies' data."""
+    wanted = parts(options)
+    order = sorted(wanted, key=lambda part: _SLOW_FIRST.index(part.name) if part.name in _SLOW_FIRST else len(_SLOW_FIRST))
+    if options.workers == 1:
+        found = {part.name: answered(part.options) for part in order}
+    else:
+        context = multiprocessing.get_context("spawn")  # jax does not survive a fork
+        with ProcessPoolExecutor(options.workers, mp_context=context) as pool:
+            found = dict(zip((p.name for p in order), pool.map(answered, (p.options for p in order)), strict=True))
+    for part in wanted:
+        write(found[part.name], folder, part.name)
+    (folder / PAGE).write_text(_page(wanted, found, options), encoding="utf-8")
+    return [{"name": part.name} | found[part.name] for part in wanted]
+
+
+def _page(wanted: Sequence[Part], found: Mapping[str, Mapping[str, Any]], options: Report) -> str:
+    sections = [page.Section(part.name, part.title, _section(part, found[part.name])) for part in wanted]
+    commands = [found[part.name]["command"] for part in wanted]
+    sections.append(page.Section("commands", "Commands", [page.code(commands, "what makes each part alone")]))
+    return page.as_page(
+        "The theory of UBP2, computed",
+        "Each statement of the paper that can be checked by computing, on systems small enough that returns and optima "
+        "are exact. docs/theory.md says which function and test stands behind each, and where the text has a slip.",
+        [],
+        sections,
+        f"Seed {options.seed}, {options.repeats} agents a kind, {options.episodes} episodes.",
+    )
+
+
+def _section(part: Part, data: Mapping[str, Any]) -> list[str]:
+    figure = draw(data["study"], data["curves"])
+    stream = io.BytesIO()
+    save(figure, stream, "svg")
+    files = [f"{part.name}.png", f"{part.name}.json"]
+    drawn = page.image(stream.getvalue(), "image/svg+xml", part.title, "", files, figure.get_size_inches()[0])
+    tables = [
+        f"<h3>{html.escape(name)}</h3>{_table(rows)}" for name, rows in data["tables"].items()
+    ]
+    return [page.paragraph(part.says), drawn, *tables, *(page.paragraph(note, "note") for note in data["notes"])]
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as the page's tables are; the first column names them."""
+    names = list(rows[0])
+    head = "".join(f'<th scope="col">{html.escape(name.replace("_", " "))}</th>' for name in names)
+    body = "".join(
+        f'<tr><th scope="row">{html.escape(shown(row[names[0]]))}</th>'
+        + "".join(f"<td>{html.escape(shown(row[name]))}</td>" for name in names[1:])
+        + "</tr>"
+        for row in rows
+    )
+    return f'<div class="frame"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
