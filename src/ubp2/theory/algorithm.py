@@ -44,8 +44,8 @@ class Episode(NamedTuple):
     """What one episode cost and what the planner believed."""
 
     regret: float
-    lost: float  # optimistic value that the planner left lying, as it was at the start
-    promised: float  # optimistic value of the best plan
+    lost: float  # of the optimistic value at the start, by the policy that was executed
+    promised: float  # the optimistic value of the best plan
 
 
 class Optimum(NamedTuple):
@@ -93,24 +93,27 @@ def induced(
 
     In the infinite case the tail is worth what the best policy expects of it, with the bonus c_n (sigma^r + |sigma^d|) on
     every step, and the first action of a plan of `PLAN_HORIZON` steps is taken in each state, as in model-predictive
-    control.
+    control. That is not quite the policy that maximises the objective, and what it loses is counted too.
     """
     shape = (system.horizon, len(system.reward))
     if method.name == "random":
         policy = rng.integers(len(system.actions), size=shape)
         return (np.tile(policy[0], (len(policy), 1)) if method.forever else policy), 0.0, 0.0
     reward = optimistic(beliefs, own.reward, own.dynamics) + _TIES * rng.random(system.reward.shape)
+    tail = optimistic(beliefs, own.value, own.value) + _TIES * rng.random(system.reward.shape)
     steps, last = system.horizon, None
     if method.forever:
-        tail = optimistic(beliefs, own.value, own.value) + _TIES * rng.random(system.reward.shape)
         steps, last = PLAN_HORIZON, plan_forever(beliefs.law, tail, system.gamma)[1].max(axis=1)
     policy, worth = plan(beliefs.law, reward, steps, system.gamma, last)
     promised = float(worth[0, system.start].max())
     policy = _worsened(policy, worth, method, episode, rng)
+    end = None
     if method.forever:
-        return np.tile(policy[0], (system.horizon, 1)), 0.0, promised
-    got = evaluate(beliefs.law, policy, reward[..., None], system.gamma)
-    return policy, promised - float(got[system.start, 0]), promised
+        end = evaluate_forever(beliefs.law, policy[0], tail[..., None], system.gamma)
+        policy = np.tile(policy[0], (steps, 1))
+    got = evaluate(beliefs.law, policy, reward[..., None], system.gamma, end)
+    lost = promised - float(got[system.start, 0])
+    return (np.tile(policy[0], (system.horizon, 1)) if method.forever else policy), lost, promised
 
 
 def _worsened(policy: Array, worth: Array, method: Method, episode: int, rng: np.random.Generator) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ubp2.evaluation.looks import legend, look, save
 from ubp2.evaluation.plots import COLOURS, STYLE
+from ubp2.theory.kernels import NAMES
 
 if TYPE_CHECKING:  # matplotlib takes long to import, and only drawing needs it
     from matplotlib.axes import Axes
@@ -64,7 +65,7 @@ def _calibration(curves: Mapping[str, Any]) -> Figure:
             axes.plot(one["needed"], color=look(i).colour, linestyle=look(i).dash, label=f"needed, {one['noise']} noise")
         axes.plot(own[0]["proved"], color="0.2", linewidth=1.6, label="proved")
         axes.plot(own[0]["printed"], color="0.5", linewidth=1.6, linestyle="--", label="as printed")
-        axes.set(title=f"{kernel} kernel", xlabel="observations")
+        axes.set(title=f"{NAMES[kernel]} kernel", xlabel="observations")
     panels[0].set_ylabel("width β")
     _named(figure, panels[0], f"needed: covers the whole line for {1 - curves['delta']:.0%} of the functions")
     return figure
@@ -112,6 +113,9 @@ def _draw_regret(axes: Axes, cumulative: Mapping[str, Any]) -> None:
         axes.plot(numbers, values.mean(axis=0), **line, linewidth=1.5, label=label)
         axes.fill_between(numbers, low, high, color=look(i).colour, alpha=0.15, linewidth=0)
     axes.set(xscale="log", yscale="log", xlabel="episodes", ylabel="cumulative regret")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter("")
 
 
 def _regret(curves: Mapping[str, Any]) -> Figure:
@@ -154,7 +158,7 @@ def _ensembles(curves: Mapping[str, Any]) -> Figure:
         below.plot(grid, std, color=COLOURS[0], label="deviation")
         if "divergence" in own:
             below.plot(grid, own["divergence"], color=COLOURS[2], linestyle=":", label="JRD")
-        below.set_ylim(0, None)
+    rows[1, 0].set_ylim(0, 1.05 * max(max(own["std"] + own.get("divergence", [])) for own in models.values()))
     handles = [handle for axes in (rows[0, -1], rows[1, -1]) for handle in axes.get_legend_handles_labels()[0]]
     legend(figure, handles)
     return figure

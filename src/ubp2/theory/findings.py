@@ -35,10 +35,19 @@ class Findings:
             "source": source(),
             "tables": self.tables,
             "notes": self.notes,
-            "curves": self.curves,
+            "curves": _short(self.curves),
         }
 
     def text(self) -> str:
         """The tables as a person reads them."""
         parts = [f"{name}\n{table(rows)}" for name, rows in self.tables.items()]
         return "\n\n".join([*parts, *(["\n".join(self.notes)] if self.notes else [])])
+
+
+def _short(value: Any) -> Any:
+    """Numbers of curves with the six digits that a figure cannot show anyway: files stay small."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {key: _short(item) for key, item in value.items()}
+    return [_short(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -18,8 +18,8 @@ __all__ = ["KERNELS_SHOWN", "gain_of", "greedy_gains", "study"]
 KERNELS_SHOWN = {
     "linear": Kernel("linear"),
     "RBF": Kernel("rbf", length=0.5),
-    "Matern 5/2": Kernel("matern", length=0.5, nu=2.5),
-    "Matern 3/2": Kernel("matern", length=0.5, nu=1.5),
+    "Matérn 5/2": Kernel("matern", length=0.5, nu=2.5),
+    "Matérn 3/2": Kernel("matern", length=0.5, nu=1.5),
 }
 _VARIANCE = 0.01  # of the noise, where k(x, x) is at most 1 (linear: d)
 

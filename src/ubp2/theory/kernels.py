@@ -11,9 +11,10 @@ from numpy import ndarray as Array
 
 from ubp2.errors import UserError, unknown_name
 
-__all__ = ["KERNELS", "Kernel", "rate"]
+__all__ = ["KERNELS", "NAMES", "Kernel", "rate"]
 
-KERNELS = ("linear", "rbf", "matern")
+NAMES = {"linear": "linear", "rbf": "RBF", "matern": "Matérn"}  # as figures and tables call them
+KERNELS = tuple(NAMES)
 _HALF_INTEGERS: dict[float, Callable[[Array], Array]] = {  # Matern as a polynomial, where it is one
     0.5: lambda z: np.exp(-z),
     1.5: lambda z: (1 + z) * np.exp(-z),

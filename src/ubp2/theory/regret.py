@@ -7,13 +7,14 @@ from collections.abc import Mapping
 import numpy as np
 from numpy import ndarray as Array
 
-from ubp2.theory.algorithm import Method, run
+from ubp2.theory.algorithm import Episode, Method, optimum, run
 from ubp2.theory.findings import Findings
 from ubp2.theory.growth import exponent, interval
+from ubp2.theory.kernels import NAMES
 from ubp2.theory.options import Regret
 from ubp2.theory.systems import System, make_system
 
-__all__ = ["PRACTICAL", "regrets", "row", "study", "system_of"]
+__all__ = ["PRACTICAL", "column", "row", "study", "system_of"]
 
 PRACTICAL = {"lq": 0.1, "hills": 0.003, "pendulum": 0.001}  # share of the proof's coefficients that works best
 _BONUSES = {
@@ -37,13 +38,16 @@ def study(options: Regret) -> Findings:
     name = system_of(options)
     system = make_system(name, options.kernel, options.noise)
     methods = _methods(options, name)
-    curves = {label: regrets(system, method, options) for label, method in methods.items()}
-    rows = [row(label, own) for label, own in curves.items()]
-    title = f"{name}, {options.kernel} kernel, {'without end' if options.infinite else f'horizon {system.horizon}'}"
+    runs = {label: _runs(system, method, options) for label, method in methods.items()}
+    curves = {label: column(own, "regret") for label, own in runs.items()}
+    rows = [row(label, own) | _promises(runs[label]) for label, own in curves.items()]
+    title = f"{name}, {NAMES[options.kernel]} kernel, {'without end' if options.infinite else f'horizon {system.horizon}'}"
     notes = [
         f"{options.repeats} agents a row, {options.episodes} episodes. exponent p: cumulative regret grows as N^p over the last "
         "three quarters of the episodes, mean over agents with its 95 % interval; last: regret of an episode, mean over "
-        "the last tenth. The scale of an optimistic agent is its share of the proof's coefficients."
+        "the last tenth. The scale of an optimistic agent is its share of the proof's coefficients.",
+        f"promised: optimistic value of the best plan, beside a best return of {optimum(system, options.infinite).value:.3g}; lost: share of it "
+        "that the executed policy does not reach in the agent's own model.",
     ]
     drawn = {label: own.cumsum(axis=1).tolist() for label, own in curves.items()}
     return Findings("regret", {title: rows}, {"title": title, "cumulative": drawn}, notes)
@@ -57,12 +61,22 @@ def _methods(options: Regret, name: str) -> Mapping[str, Method]:
     return methods | {label: Method(label, forever=options.infinite) for label in ("greedy", "random")}
 
 
-def regrets(system: System, method: Method, options: Regret) -> Array:
-    """Regret of every agent in every episode [repeats, N]. Agents of all methods with one number share their draws."""
-    runs = (
-        run(system, method, options.episodes, np.random.default_rng([options.seed, i])) for i in range(options.repeats)
-    )
-    return np.array([[episode.regret for episode in own] for own in runs])
+def _runs(system: System, method: Method, options: Regret) -> list[list[Episode]]:
+    """The episodes of every agent. Agents of all methods with one number share their draws."""
+    seeds = ([options.seed, i] for i in range(options.repeats))
+    return [run(system, method, options.episodes, np.random.default_rng(seed)) for seed in seeds]
+
+
+def column(runs: list[list[Episode]], name: str) -> Array:
+    """One number of every episode of every agent [repeats, N]."""
+    return np.array([[getattr(episode, name) for episode in own] for own in runs])
+
+
+def _promises(runs: list[list[Episode]]) -> dict[str, float]:
+    """What the best plan was worth in the first and the last episode, and the share that the policy lost of it."""
+    promised, lost = column(runs, "promised"), column(runs, "lost")
+    share = float(lost.sum() / promised.sum()) if promised.any() else 0.0
+    return {"promised_first": float(promised[:, 0].mean()), "and_last": float(promised[:, -1].mean()), "lost": share}
 
 
 def row(label: str, regret: Array) -> dict[str, str | float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import io
 import multiprocessing
+import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -130,6 +131,7 @@ def make(options: Report, folder: Path) -> list[dict[str, Any]]:
     if options.workers == 1:
         found = {part.name: answered(part.options) for part in order}
     else:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a study is many small products, and each has a core already
         context = multiprocessing.get_context("spawn")  # jax does not survive a fork
         with ProcessPoolExecutor(options.workers, mp_context=context) as pool:
             found = dict(zip((p.name for p in order), pool.map(answered, (p.options for p in order)), strict=True))

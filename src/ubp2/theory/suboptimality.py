@@ -7,7 +7,7 @@ import numpy as np
 from ubp2.theory.algorithm import Method, run
 from ubp2.theory.findings import Findings
 from ubp2.theory.options import Suboptimality
-from ubp2.theory.regret import PRACTICAL, row
+from ubp2.theory.regret import PRACTICAL, column, row
 from ubp2.theory.systems import make_system
 
 __all__ = ["study"]
@@ -30,7 +30,7 @@ def study(options: Suboptimality) -> Findings:
     for label, method in methods.items():
         seeds = (np.random.default_rng([options.seed, i]) for i in range(options.repeats))
         runs = [run(system, method, options.episodes, rng) for rng in seeds]
-        regret, lost = (np.array([[getattr(e, name) for e in own] for own in runs]) for name in ("regret", "lost"))
+        regret, lost = (column(runs, name) for name in ("regret", "lost"))
         allowed = method.slack * float(np.sum(np.arange(1, options.episodes + 1.0) ** -method.decay)) * steps
         granted = {"lost": float(lost.sum(axis=1).mean()), "may_lose": allowed if method.budget is None else None}
         rows.append(row(label, regret) | granted)
