@@ -17,6 +17,7 @@ from ubp2.theory.systems import System, make_system
 __all__ = ["PRACTICAL", "column", "row", "study", "system_of"]
 
 PRACTICAL = {"lq": 0.1, "hills": 0.003, "pendulum": 0.001}  # share of the proof's coefficients that works best
+_STUCK = 0.1  # of the best return, lost in an episode at the end
 _BONUSES = {
     "all three": (True, True, True),
     "no reward bonus": (False, True, True),
@@ -40,13 +41,15 @@ def study(options: Regret) -> Findings:
     methods = _methods(options, name)
     runs = {label: _runs(system, method, options) for label, method in methods.items()}
     curves = {label: column(own, "regret") for label, own in runs.items()}
-    rows = [row(label, own) | _promises(runs[label]) for label, own in curves.items()]
+    best = optimum(system, options.infinite).value
+    rows = [row(label, own) | _promises(runs[label], best) for label, own in curves.items()]
     title = f"{name}, {NAMES[options.kernel]} kernel, {'without end' if options.infinite else f'horizon {system.horizon}'}"
     notes = [
         f"{options.repeats} agents a row, {options.episodes} episodes. exponent p: cumulative regret grows as N^p over the last "
         "three quarters of the episodes, mean over agents with its 95 % interval; last: regret of an episode, mean over "
         "the last tenth. The scale of an optimistic agent is its share of the proof's coefficients.",
-        f"promised: optimistic value of the best plan, beside a best return of {optimum(system, options.infinite).value:.3g}; lost: share of it "
+        f"stuck: share of agents that lose {_STUCK:.0%} of the best return on average over the last tenth. "
+        f"promised: optimistic value of the best plan, beside a best return of {best:.3g}; lost: share of it "
         "that the executed policy does not reach in the agent's own model.",
     ]
     drawn = {label: own.cumsum(axis=1).tolist() for label, own in curves.items()}
@@ -72,11 +75,18 @@ def column(runs: list[list[Episode]], name: str) -> Array:
     return np.array([[getattr(episode, name) for episode in own] for own in runs])
 
 
-def _promises(runs: list[list[Episode]]) -> dict[str, float]:
-    """What the best plan was worth in the first and the last episode, and the share that the policy lost of it."""
+def _promises(runs: list[list[Episode]], best: float) -> dict[str, float]:
+    """Agents that are stuck, what the best plan was worth at first and at last, and the share that was lost of it."""
+    ends = column(runs, "regret")[:, -_last_tenth(len(runs[0])) :].mean(axis=1)
     promised, lost = column(runs, "promised"), column(runs, "lost")
     share = float(lost.sum() / promised.sum()) if promised.any() else 0.0
-    return {"promised_first": float(promised[:, 0].mean()), "and_last": float(promised[:, -1].mean()), "lost": share}
+    stuck = float((ends > _STUCK * best).mean())
+    first, last = float(promised[:, 0].mean()), float(promised[:, -1].mean())
+    return {"stuck": stuck, "promised_first": first, "and_last": last, "lost": max(share, 0.0)}
+
+
+def _last_tenth(episodes: int) -> int:
+    return max(1, episodes // 10)
 
 
 def row(label: str, regret: Array) -> dict[str, str | float]:
@@ -87,7 +97,7 @@ def row(label: str, regret: Array) -> dict[str, str | float]:
         "regret": total.mean,
         "low": total.low,
         "high": total.high,
-        "last": float(regret[:, -max(1, regret.shape[1] // 10) :].mean()),
+        "last": float(regret[:, -_last_tenth(regret.shape[1]) :].mean()),
         "exponent": growth.mean,
         "from": growth.low,
         "to": growth.high,

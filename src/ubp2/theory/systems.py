@@ -103,7 +103,7 @@ SYSTEMS = {
         7,
         lambda x: (0.25 * x[:, 1] * (1 + 0.2 * np.sin(3 * x[:, 0])))[:, None],
         _hills_reward,
-        (-0.2,),
+        (-0.4,),
         noise=0.05,
         horizon=10,
         gamma=0.95,

@@ -1,0 +1,93 @@
+"""The algorithm as a whole: regret that stops, an agent that gets stuck, planners that lose what they may."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ubp2.theory.algorithm import Method, induced, optimum, run
+from ubp2.theory.learner import Knowledge, coefficients
+from ubp2.theory.options import Regret, Suboptimality
+from ubp2.theory.regret import PRACTICAL, column, study
+from ubp2.theory.suboptimality import study as study_planners
+from ubp2.theory.systems import make_system
+
+SEEDS = st.integers(0, 2**32 - 1)
+METHODS = st.sampled_from(
+    [Method(), Method("greedy"), Method("random"), Method(forever=True), Method("random", forever=True)]
+)
+
+
+@given(SEEDS, METHODS)
+@settings(max_examples=15, deadline=None)
+def test_no_policy_is_better_than_the_best(seed: int, method: Method) -> None:
+    episodes = run(make_system("hills", "rbf"), method, 3, np.random.default_rng(seed))
+    assert min(episode.regret for episode in episodes) >= -1e-6
+    assert min(episode.lost for episode in episodes) >= -1e-6
+
+
+@given(SEEDS, st.booleans())
+@settings(max_examples=10, deadline=None)
+def test_the_first_plan_promises_more_than_the_best_return(seed: int, forever: bool) -> None:
+    """Optimism as the agent has it: without data the intervals hold by the norm alone."""
+    system = make_system("hills", "rbf")
+    (first,) = run(system, Method(forever=forever), 1, np.random.default_rng(seed))
+    assert first.promised >= optimum(system, forever).value
+
+
+def test_the_same_seed_gives_the_same_episodes() -> None:
+    system = make_system("lq", "linear")
+    first, second = (run(system, Method("ucb", 0.1), 5, np.random.default_rng(7)) for _ in range(2))
+    assert first == second
+
+
+def test_greedy_is_stuck_where_the_optimist_is_not() -> None:
+    system = make_system("hills", "rbf")
+
+    def last(method: Method) -> float:
+        runs = [run(system, method, 40, np.random.default_rng(i)) for i in range(4)]
+        return float(column(runs, "regret")[:, -5:].mean())
+
+    assert last(Method("ucb", PRACTICAL["hills"])) < 0.3
+    assert last(Method("greedy")) > 1.0
+
+
+def test_regret_is_sublinear_for_the_linear_kernel_with_the_proof_s_coefficients() -> None:
+    """No share of them: the coefficients with which the theorem is proved."""
+    (row, *_) = study(Regret(kernel="linear", episodes=40, repeats=4, scale=(1.0,))).tables.popitem()[1]
+    assert row["to"] < 1
+
+
+@given(SEEDS, st.sampled_from([0.02, 0.1, 0.5]), st.sampled_from([0.0, 0.5]), st.integers(1, 50))
+@settings(max_examples=20, deadline=None)
+def test_a_planner_loses_no_more_than_it_may(seed: int, slack: float, decay: float, episode: int) -> None:
+    system = make_system("lq", "linear")
+    knowledge = Knowledge(system)
+    method = Method("ucb", 0.1, slack=slack, decay=decay)
+    own = coefficients(knowledge, 0.1)
+    _, lost, _ = induced(system, knowledge.beliefs(), own, method, episode, np.random.default_rng(seed))
+    steps = (1 - system.gamma**system.horizon) / (1 - system.gamma)
+    assert -1e-9 <= lost <= steps * slack / episode**decay + 1e-6
+
+
+def test_a_planner_that_looks_at_everything_is_exact() -> None:
+    system = make_system("lq", "linear")
+    knowledge = Knowledge(system)
+    method = Method("ucb", 0.1, budget=2000)
+    own = coefficients(knowledge, 0.1)
+    _, lost, _ = induced(system, knowledge.beliefs(), own, method, 1, np.random.default_rng(0))
+    assert lost == pytest.approx(0, abs=1e-9)
+
+
+def test_switched_off_bonuses_are_those_of_the_table() -> None:
+    rows = study(Regret(episodes=4, repeats=1, infinite=True, ablation=True)).tables.popitem()[1]
+    assert [row["agent"] for row in rows][0] == "all three" and len(rows) == 9
+
+
+def test_the_study_of_planners_has_the_theorem_s_allowance() -> None:
+    rows = study_planners(Suboptimality(episodes=4, repeats=1, epsilon=(0.1,))).tables.popitem()[1]
+    steps = (1 - 0.9**10) / (1 - 0.9)
+    assert rows[1]["may_lose"] == pytest.approx(4 * steps * 0.1)
+    assert all(row["lost"] <= row["may_lose"] + 1e-6 for row in rows if row["may_lose"] is not None)

@@ -1,0 +1,88 @@
+"""ubp2 theory as a command: every study at its smallest, the page, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ubp2.cli import main
+from ubp2.theory.options import STUDIES, Gain, Regret, words
+
+SMALLEST = {
+    "gain": "--points 4 --dimensions 1 --candidates 5",
+    "calibration": "--repeats 1 --points 2",
+    "optimism": "--draws 2",
+    "simulation": "--draws 2",
+    "regret": "--episodes 4 --repeats 2",
+    "suboptimality": "--episodes 4 --repeats 1",
+    "preferences": "--episodes 4 --repeats 1",
+    "ensembles": "--repeats 1 --points 4 --members 2 --updates 2",
+}
+
+
+@pytest.mark.parametrize("study", SMALLEST)
+def test_a_study_answers_with_json_and_writes_its_files(
+    study: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["theory", study, *SMALLEST[study].split(), "--out", str(tmp_path), "--json"]) == 0
+    data = json.loads(capfd.readouterr().out)
+    assert data["study"] == study and data["tables"] and data["command"].startswith(f"ubp2 theory {study}")
+    written = json.loads((tmp_path / f"{study}.json").read_text(encoding="utf-8"))
+    assert written["tables"].keys() == data["tables"].keys()
+    assert (tmp_path / f"{study}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_study_has_been_run() -> None:
+    assert set(SMALLEST) == set(STUDIES) - {"report"}
+
+
+def test_text_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["theory", "regret", "--kernel", "linear", "--episodes", "4", "--repeats", "1"]) == 0
+    text = capsys.readouterr().out
+    assert "lq, linear kernel, horizon 10" in text and "greedy" in text
+
+
+@pytest.mark.slow
+def test_the_page_has_every_study(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    small = "--repeats 1 --episodes 4 --workers 1 --json".split()
+    assert main(["theory", "report", *small, "--out", str(tmp_path)]) == 0
+    data = json.loads(capfd.readouterr().out)
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert data["page"] == str(tmp_path / "index.html")
+    for part in data["studies"]:
+        assert f'id="{part["name"]}"' in page and (tmp_path / f"{part['name']}.json").is_file()
+    assert {part["study"] for part in data["studies"]} == set(STUDIES) - {"report"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("", "ubp2 theory needs the name of a study, before any option: gain, calibration"),
+        ("regrets", "unknown study 'regrets'. Did you mean regret"),
+        ("gain --points 1", "--points must be at least 2, got 1"),
+        ("gain --dimensions", "--dimensions needs at least one number"),
+        ("regret --scale -1", "--scale must be at least 0, got -1.0"),
+        ("regret --kernel linear --system hills", "hills is not linear"),
+        ("calibration --delta 1", "--delta must lie between 0 and 1, got 1.0"),
+        ("report --workers 0", "--workers must be at least 1, got 0"),
+    ],
+)
+def test_what_is_refused(arguments: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["theory", *arguments.split()]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_file_is_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    taken = tmp_path / "taken"
+    taken.touch()
+    assert main(["theory", "gain", "--out", str(taken)]) == 2
+    assert "is a file; name another" in capsys.readouterr().err
+
+
+def test_words_give_the_options_again() -> None:
+    assert words(Gain()) == ["theory", "gain"]
+    assert words(Regret(kernel="linear", scale=(1.0, 0.1), infinite=True, out=Path("x"))) == [
+        *("theory", "regret", "--kernel", "linear", "--scale", "1.0", "0.1", "--infinite")
+    ]
