@@ -30,7 +30,11 @@ from ubp2.theory.options import Report
 from ubp2.theory.report import make
 
 ROOT = Path(__file__).parents[1]
-RESULTS, PAGE, IMAGES = ROOT / "benchmarks" / "results" / "theory", ROOT / "docs" / "theory.md", ROOT / "docs" / "images"
+RESULTS, PAGE, IMAGES = (
+    ROOT / "benchmarks" / "results" / "theory",
+    ROOT / "docs" / "theory.md",
+    ROOT / "docs" / "images",
+)
 EPISODES, STEPS, WATCHED = 60, 10, 287
 
 
@@ -79,8 +83,15 @@ def compare_gps() -> None:
     pairs = list(zip(ours(), theirs(), strict=True))
     apart = max(float(np.max(np.abs(own[0][:, 0] - other[0]))) for own, other in pairs)
     notes = [f"largest difference of the means: {apart:.1e}"]
-    data = {"study": "gp", "command": "python benchmarks/theory.py gp", "versions": versions(), "tinygp": tinygp.__version__}
-    (RESULTS / "gp.json").write_text(json.dumps(data | {"tables": {"time": rows}, "notes": notes}) + "\n", encoding="utf-8")
+    data = {
+        "study": "gp",
+        "command": "python benchmarks/theory.py gp",
+        "versions": versions(),
+        "tinygp": tinygp.__version__,
+    }
+    (RESULTS / "gp.json").write_text(
+        json.dumps(data | {"tables": {"time": rows}, "notes": notes}) + "\n", encoding="utf-8"
+    )
     print(rows, notes)
 
 

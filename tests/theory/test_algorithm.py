@@ -21,7 +21,7 @@ METHODS = st.sampled_from(
 
 
 @given(SEEDS, METHODS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_no_policy_is_better_than_the_best(seed: int, method: Method) -> None:
     episodes = run(make_system("hills", "rbf"), method, 3, np.random.default_rng(seed))
     assert min(episode.regret for episode in episodes) >= -1e-6
@@ -29,7 +29,7 @@ def test_no_policy_is_better_than_the_best(seed: int, method: Method) -> None:
 
 
 @given(SEEDS, st.booleans())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_the_first_plan_promises_more_than_the_best_return(seed: int, forever: bool) -> None:
     """Optimism as the agent has it: without data the intervals hold by the norm alone."""
     system = make_system("hills", "rbf")
@@ -61,7 +61,7 @@ def test_regret_is_sublinear_for_the_linear_kernel_with_the_proof_s_coefficients
 
 
 @given(SEEDS, st.sampled_from([0.02, 0.1, 0.5]), st.sampled_from([0.0, 0.5]), st.integers(1, 50))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_a_planner_loses_no_more_than_it_may(seed: int, slack: float, decay: float, episode: int) -> None:
     system = make_system("lq", "linear")
     knowledge = Knowledge(system)
@@ -83,7 +83,7 @@ def test_a_planner_that_looks_at_everything_is_exact() -> None:
 
 def test_switched_off_bonuses_are_those_of_the_table() -> None:
     rows = study(Regret(episodes=4, repeats=1, infinite=True, ablation=True)).tables.popitem()[1]
-    assert [row["agent"] for row in rows][0] == "all three" and len(rows) == 9
+    assert next(row["agent"] for row in rows) == "all three" and len(rows) == 9
 
 
 def test_the_study_of_planners_has_the_theorem_s_allowance() -> None:

@@ -31,7 +31,7 @@ def compared(seed: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray,
 
 
 @given(SEEDS, st.integers(1, 8))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_the_mode_is_the_maximum_of_the_posterior(seed: int, count: int) -> None:
     """Against a general optimiser, in the coordinates r = L z, where the prior of z is standard."""
     inputs, visits, labels, gp = compared(seed, count)
@@ -49,7 +49,7 @@ def test_the_mode_is_the_maximum_of_the_posterior(seed: int, count: int) -> None
 
 
 @given(SEEDS, st.integers(1, 8))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_the_deviation_is_laplace_s(seed: int, count: int) -> None:
     """(K^-1 + C^T W C)^-1 at the mode, of rewards and of their differences to a mean."""
     inputs, visits, _, gp = compared(seed, count)

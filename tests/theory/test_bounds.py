@@ -68,5 +68,9 @@ def test_an_exponent_is_found_again(power: float, constant: float) -> None:
 def test_an_interval_by_hand() -> None:
     """Two numbers: Student's quantile for one degree of freedom is 12.706."""
     found = interval(np.array([0.0, 2.0]))
-    assert found.mean == 1 and found.high == pytest.approx(1 + 12.706, abs=1e-3) and found.low == pytest.approx(2 - found.high)
+    assert (
+        found.mean == 1
+        and found.high == pytest.approx(1 + 12.706, abs=1e-3)
+        and found.low == pytest.approx(2 - found.high)
+    )
     assert interval(np.array([3.0])) == (3, 3, 3)

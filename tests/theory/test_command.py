@@ -46,7 +46,7 @@ def test_text_for_people(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.slow
 def test_the_page_has_every_study(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    small = "--repeats 1 --episodes 4 --workers 1 --json".split()
+    small = ["--repeats", "1", "--episodes", "4", "--workers", "1", "--json"]
     assert main(["theory", "report", *small, "--out", str(tmp_path)]) == 0
     data = json.loads(capfd.readouterr().out)
     page = (tmp_path / "index.html").read_text(encoding="utf-8")

@@ -66,7 +66,9 @@ def test_a_plan_is_the_best_of_all_policies() -> None:
         own = np.array(choice).reshape(2, 3)
         values.append(evaluate(system.law, own, system.reward[..., None], 0.9, last[:, None])[:, 0])
     np.testing.assert_allclose(worth[0].max(axis=1), np.max(values, axis=0))
-    np.testing.assert_allclose(evaluate(system.law, policy, system.reward[..., None], 0.9, last[:, None])[:, 0], np.max(values, axis=0))
+    np.testing.assert_allclose(
+        evaluate(system.law, policy, system.reward[..., None], 0.9, last[:, None])[:, 0], np.max(values, axis=0)
+    )
 
 
 @given(SEEDS)
@@ -75,11 +77,13 @@ def test_without_end_is_the_limit_of_long_horizons(seed: int) -> None:
     policy, worth = plan_forever(system.law, system.reward, 0.8)
     long = evaluate(system.law, np.tile(policy, (150, 1)), system.reward[..., None], 0.8)
     np.testing.assert_allclose(evaluate_forever(system.law, policy, system.reward[..., None], 0.8), long, atol=1e-8)
-    np.testing.assert_allclose(plan(system.law, system.reward, 150, 0.8)[1][0].max(axis=1), worth.max(axis=1), atol=1e-7)
+    np.testing.assert_allclose(
+        plan(system.law, system.reward, 150, 0.8)[1][0].max(axis=1), worth.max(axis=1), atol=1e-7
+    )
 
 
 def test_the_linear_quadratic_optimum_is_riccati_s() -> None:
-    """s' = 0.9 s + 0.3 a with cost s^2 + 0.1 a^2, discounted: within the grid of actions, where no action is cut off."""
+    """s' = 0.9 s + 0.3 a with cost s^2 + 0.1 a^2, discounted, where no action is cut off."""
     system = make_system("lq", "linear")
     gamma = system.gamma
     root = math.sqrt(gamma)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ubp2.theory.algorithm import optimum
@@ -49,7 +49,6 @@ def test_every_lemma_holds_where_the_intervals_do(seed: int, kernel: str) -> Non
 
 
 @given(SEEDS, KERNELS, st.integers(0, 6))
-@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_regret_decomposes_as_in_the_proof(seed: int, kernel: str, episodes: int) -> None:
     """r_n <= UCB(pi_n) - eta(pi_n) = (mu^r - r in the model) + (model - truth) + bonuses, each within its bound."""
     system, knowledge, _ = informed(seed, kernel, episodes)
@@ -111,7 +110,7 @@ def test_the_slope_of_the_value_by_hand() -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_the_simulation_lemma_holds_on_every_path(seed: int) -> None:
     found = draw_path(np.random.default_rng(seed))
     assert found.difference <= min(found.imagined, found.real) + 1e-9

@@ -25,9 +25,9 @@ _TIES = 1e-7  # what the order of actions that are equally good is drawn from
 class Method(NamedTuple):
     """How episodes are planned.
 
-    `scale` multiplies the coefficients of the proof; `bonuses` switches those of reward, dynamics and value. The planner
-    loses up to `slack` / n^`decay` of the objective a step in episode n; with a `budget` it looks at that many actions a
-    state, drawn at random, and at `more` further ones an episode.
+    `scale` multiplies the coefficients of the proof; `bonuses` switches those of reward, dynamics and value. The
+    planner loses up to `slack` / n^`decay` of the objective a step in episode n; with a `budget` it looks at that
+    many actions a state, drawn at random, and at `more` further ones an episode.
     """
 
     name: str = "ucb"
@@ -91,9 +91,10 @@ def induced(
 ) -> tuple[Array, float, float]:
     """The policy of an episode [T, S], what its planner lost at the start, and what the best plan was worth there.
 
-    In the infinite case the tail is worth what the best policy expects of it, with the bonus c_n (sigma^r + |sigma^d|) on
-    every step, and the first action of a plan of `PLAN_HORIZON` steps is taken in each state, as in model-predictive
-    control. That is not quite the policy that maximises the objective, and what it loses is counted too.
+    In the infinite case the tail is worth what the best policy expects of it, with the bonus c_n (sigma^r +
+    |sigma^d|) on every step, and the first action of a plan of `PLAN_HORIZON` steps is taken in each state, as in
+    model-predictive control. That is not quite the policy that maximises the objective, and what it loses is counted
+    too.
     """
     shape = (system.horizon, len(system.reward))
     if method.name == "random":

@@ -67,14 +67,16 @@ def study(options: Calibration) -> Findings:
             last = float(proved[:, -1].mean())
             widths = {"proved": proved, "printed": printed} | {f"beta_{c:g}": np.array(c) for c in _CONSTANTS}
             shares = {label: float((needed <= width).all(axis=1).mean()) for label, width in widths.items()}
-            rows.append({"kernel": name, "noise": kind, **shares, "needed": ever, "beta": last, "wider_by": last / ever})
+            rows.append(
+                {"kernel": name, "noise": kind, **shares, "needed": ever, "beta": last, "wider_by": last / ever}
+            )
             curves.append(
                 {"kernel": name, "noise": kind, "needed": quantile.tolist()}
                 | {"proved": proved.mean(axis=0).tolist(), "printed": printed.mean(axis=0).tolist()}
             )
     notes = [
-        f"Shares of {options.repeats} functions (norm {_NORM:g}, noise {_SCALE:g}) for which the interval held at all points "
-        f"after each of 0 to {options.points - 1} observations; {1 - options.delta:g} is promised. needed: the width that "
-        f"would have covered {1 - options.delta:g} of them; beta: the proved width at the end."
+        f"Shares of {options.repeats} functions (norm {_NORM:g}, noise {_SCALE:g}) for which the interval held at all "
+        f"points after each of 0 to {options.points - 1} observations; {1 - options.delta:g} is promised. needed: the "
+        f"width that would have covered {1 - options.delta:g} of them; beta: the proved width at the end."
     ]
     return Findings("calibration", {"coverage": rows}, {"curves": curves, "delta": options.delta}, notes)

@@ -33,10 +33,10 @@ class ComparisonGP:
         self._labels = np.append(self._labels, labels)
 
     def posterior(self, reference: Array | None = None) -> tuple[Array, Array]:
-        """Mean and deviation [inputs] of the rewards, or of their differences to a mean reward with weights `reference`.
+        """Mean and deviation [inputs] of rewards, or of their differences to the mean with weights `reference`.
 
-        Comparisons of segments of one length do not see a constant, so that the deviation of a reward itself never falls
-        below that of the constant; that of a difference does.
+        Comparisons of segments of one length do not see a constant, so that the deviation of a reward itself never
+        falls below that of the constant; that of a difference does.
         """
         weights = np.zeros(len(self._gram)) if reference is None else reference
         shift = self._gram @ weights

@@ -1,8 +1,8 @@
 """Beyond the paper: deep ensembles beside the exact posterior, on the same observations of random functions.
 
-The paper views disagreement and the Jensen-Renyi divergence as samples of what a Gaussian process gives in closed form.
-Here both see the same data: two stretches of the line with a gap between them and nothing on the right. The networks are
-those of the world model, with a Gaussian head.
+The paper views disagreement and the Jensen-Renyi divergence as samples of what a Gaussian process gives in closed
+form. Here both see the same data: two stretches of the line with a gap between them and nothing on the right. The
+networks are those of the world model, with a Gaussian head.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from numpy import ndarray
-from scipy.stats import spearmanr
 
+from ubp2.evaluation.rollout import rank_correlation
 from ubp2.models.losses import regression_loss
 from ubp2.models.networks import MLP, apply_members, ensemble
 from ubp2.theory.findings import Findings
@@ -26,7 +26,7 @@ from ubp2.theory.kernels import Kernel
 from ubp2.theory.options import Ensembles
 from ubp2.uncertainty import jensen_renyi, spread
 
-__all__ = ["VARIANTS", "Problem", "Prediction", "exact", "fit", "problem", "study"]
+__all__ = ["VARIANTS", "Prediction", "Problem", "exact", "fit", "problem", "study"]
 
 KERNEL, NORM, NOISE = Kernel("rbf", 0.25), 2.0, 0.1
 GRID = np.linspace(-1, 1, 161)[:, None]
@@ -64,7 +64,7 @@ def problem(rng: np.random.Generator, points: int) -> Problem:
     """Half of the points on each stretch of data."""
     truth = random_member(rng, KERNEL, 1, NORM)
     halves = np.array_split(np.arange(points), 2)
-    stretches = [rng.uniform(*where, len(own)) for where, own in zip(REGIONS["data"], halves, strict=True)]
+    stretches = [rng.uniform(low, high, len(own)) for (low, high), own in zip(REGIONS["data"], halves, strict=True)]
     x = np.concatenate(stretches)[:, None]
     return Problem(x, truth(x)[:, 0] + NOISE * rng.standard_normal(points), truth(GRID)[:, 0])
 
@@ -111,7 +111,8 @@ def fit(problems: list[Problem], variant: Variant, members: int, updates: int, s
             change, state = optimiser.update(jax.grad(loss)(networks), state)
             return (eqx.apply_updates(networks, change), state), None
 
-        (networks, _), _ = jax.lax.scan(step, (networks, optimiser.init(networks)), None, updates)
+        begin: Any = networks  # optax knows pytrees by other names
+        (networks, _), _ = jax.lax.scan(step, (begin, optimiser.init(begin)), None, updates)
         return _read(networks, priors, variant.prior, jnp.asarray(GRID, jnp.float32))
 
     mean, log_std = jax.jit(jax.vmap(one))(keys, x, y)
@@ -148,10 +149,10 @@ def _rows(label: str, problems: list[Problem], predictions: list[Prediction]) ->
 
 
 def _ranks(label: str, problems: list[Problem], own: list[Prediction], gps: list[Prediction]) -> dict[str, Any]:
-    """Rank correlation over the grid of each measure with the exact deviation and with the error, mean over functions."""
+    """Rank correlation over the grid of each measure with the exact deviation and with the error."""
 
     def mean_rank(pairs: list[tuple[ndarray, ndarray]]) -> float:
-        return float(np.mean([spearmanr(a, b).statistic for a, b in pairs]))
+        return float(np.mean([rank_correlation(a, b) for a, b in pairs]))
 
     errors = [np.abs(p.truth - q.mean) for p, q in zip(problems, own, strict=True)]
     deviations = [q.std for q in own]
@@ -184,9 +185,10 @@ def study(options: Ensembles) -> Findings:
         for label, own in found.items()
     }
     notes = [
-        f"{options.repeats} functions of norm {NORM:g}, {options.points} observations with noise {NOISE:g}; {options.members} members, "
-        f"{options.updates} updates. error and deviation: root mean squares; error / deviation above 1: overconfident. needed beta: "
-        "width that covers the whole region for 9 of 10 functions. JRD: mean divergence, at most log(members)."
+        f"{options.repeats} functions of norm {NORM:g}, {options.points} observations with noise {NOISE:g}; "
+        f"{options.members} members, {options.updates} updates. error and deviation: root mean squares; error / "
+        "deviation above 1: overconfident. needed beta: width that covers the whole region for 9 of 10 functions. "
+        "JRD: mean divergence, at most log(members)."
     ]
     tables = {"by region": regions, "rank correlations over the line": ranks}
     return Findings("ensembles", tables, curves, notes)

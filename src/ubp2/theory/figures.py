@@ -62,7 +62,9 @@ def _calibration(curves: Mapping[str, Any]) -> Figure:
     for axes, kernel in zip(panels, kernels, strict=True):
         own = [one for one in curves["curves"] if one["kernel"] == kernel]
         for i, one in enumerate(own):
-            axes.plot(one["needed"], color=look(i).colour, linestyle=look(i).dash, label=f"needed, {one['noise']} noise")
+            axes.plot(
+                one["needed"], color=look(i).colour, linestyle=look(i).dash, label=f"needed, {one['noise']} noise"
+            )
         axes.plot(own[0]["proved"], color="0.2", linewidth=1.6, label="proved")
         axes.plot(own[0]["printed"], color="0.5", linewidth=1.6, linestyle="--", label="as printed")
         axes.set(title=f"{NAMES[kernel]} kernel", xlabel="observations")
@@ -93,7 +95,9 @@ def _simulation(curves: Mapping[str, Any]) -> Figure:
     """Difference of returns against its bound: every point lies below the line."""
     figure, panels = _panels(2, sharey=True, sharex=True)
     difference = np.array(curves["difference"])
-    for axes, key, title in zip(panels, ("imagined", "real"), ("sums in the mean model", "sums in the true system"), strict=True):
+    for axes, key, title in zip(
+        panels, ("imagined", "real"), ("sums in the mean model", "sums in the true system"), strict=True
+    ):
         bound = np.array(curves[key])
         axes.scatter(bound, difference, s=6, color=COLOURS[0], alpha=0.5, linewidths=0)
         ends = np.array([min(difference.min(), bound.min()), bound.max()])
@@ -109,13 +113,17 @@ def _draw_regret(axes: Axes, cumulative: Mapping[str, Any]) -> None:
         values = np.array(rows)
         numbers = np.arange(1, values.shape[1] + 1)
         low, high = np.quantile(values, (0.25, 0.75), axis=0)
-        line = look(i).line | {"marker": ""}
-        axes.plot(numbers, values.mean(axis=0), **line, linewidth=1.5, label=label)
+        axes.plot(numbers, values.mean(axis=0), **_line(i), label=label)
         axes.fill_between(numbers, low, high, color=look(i).colour, alpha=0.15, linewidth=0)
     axes.set(xscale="log", yscale="log", xlabel="episodes", ylabel="cumulative regret")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter("{x:g}")
         axis.set_minor_formatter("")
+
+
+def _line(number: int) -> dict[str, Any]:
+    """A look without markers: curves have a point an episode."""
+    return {"color": look(number).colour, "linestyle": look(number).dash, "linewidth": 1.5}
 
 
 def _regret(curves: Mapping[str, Any]) -> Figure:
@@ -134,7 +142,7 @@ def _preferences(curves: Mapping[str, Any]) -> Figure:
     _draw_regret(left, curves["cumulative"])
     left.set_title(curves["title"])
     for i, own in enumerate(curves["reward deviation"].values()):
-        right.plot(np.arange(1, len(own) + 1), own, **look(i).line | {"marker": ""}, linewidth=1.5)
+        right.plot(np.arange(1, len(own) + 1), own, **_line(i))
     right.set(title="deviation of the reward", xlabel="episodes", ylim=(0, None))
     _named(figure, left, "right: along the episode, before learning from it")
     return figure

@@ -41,5 +41,5 @@ def random_member(
 
 
 def nearest(kernel: Kernel, x: Array, y: Array, ridge: float = 1e-3) -> Member:
-    """The function of the space that fits y at x by ridge regression: a system with known norm that looks like another."""
+    """The function of the space that fits y at x by ridge regression."""
     return Member(kernel, x, np.linalg.solve(kernel(x, x) + ridge * np.eye(len(x)), y))

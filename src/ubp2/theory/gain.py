@@ -64,7 +64,7 @@ def study(options: Gain) -> Findings:
                 {"kernel": name, "dimension": dimension, "gain": gains.tolist(), "rate": (constant * rates).tolist()}
             )
     notes = [
-        "growth: exponent between half of the observations and all of them; constant: gain divided by the table's rate "
-        "at the last observation."
+        "growth: exponent between half of the observations and all of them; constant: gain divided by the table's "
+        "rate at the last observation."
     ]
     return Findings("gain", {"maximum information gain": rows}, {"curves": curves}, notes)

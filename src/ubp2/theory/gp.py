@@ -38,7 +38,9 @@ class GP:
         self.kernel, self.variance, self.watched = kernel, float(variance), watch
         self._prior = kernel.diagonal(watch)
         self._count = 0
-        self._rows = _Rows(np.empty((0, watch.shape[1])), np.empty((0, 0)), np.empty((0, outputs)), np.empty((0, len(watch))))
+        self._rows = _Rows(
+            np.empty((0, watch.shape[1])), np.empty((0, 0)), np.empty((0, outputs)), np.empty((0, len(watch)))
+        )
 
     def __len__(self) -> int:
         return self._count
@@ -86,11 +88,11 @@ class GP:
         """Room for twice as many observations, when there is none left: copies are rare."""
         if count <= len(self._rows.inputs):
             return
-        room = [np.zeros((2 * count, *own.shape[1:])) for own in self._rows]
-        room[1] = np.zeros((2 * count, 2 * count))
-        for new, old in zip(room, self._seen, strict=True):
-            new[tuple(slice(size) for size in old.shape)] = old
-        self._rows = _Rows(*room)
+        old, seen = len(self), self._seen
+        inputs, targets, half = (np.zeros((2 * count, own.shape[1])) for own in (seen.inputs, seen.targets, seen.half))
+        factor = np.zeros((2 * count, 2 * count))
+        inputs[:old], targets[:old], half[:old], factor[:old, :old] = seen.inputs, seen.targets, seen.half, seen.factor
+        self._rows = _Rows(inputs, factor, targets, half)
 
 
 def _deviation(prior: Array, half: Array) -> Array:

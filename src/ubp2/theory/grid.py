@@ -73,7 +73,7 @@ def transitions(grid: Grid, mean: Array, noise: Noise) -> Transitions:
     factors = []
     for i, axis in enumerate(grid.axes):
         below = noise.below((axis[1:] + axis[:-1]) / 2 - mean[..., i, None])
-        ends = below.shape[:-1] + (1,)
+        ends = (*below.shape[:-1], 1)
         factors.append(np.diff(np.concatenate([np.zeros(ends), below, np.ones(ends)], axis=-1), axis=-1))
     return Transitions(tuple(factors))
 

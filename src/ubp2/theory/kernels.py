@@ -63,7 +63,7 @@ class Kernel:
 
 
 def rate(kernel: Kernel, points: Array, dimension: int) -> Array:
-    """How the maximum information gain of `points` observations grows at most, by the paper's table, without constants."""
+    """How the maximum gain of `points` observations grows at most, by the paper's table, without constants."""
     logarithm = np.log(np.maximum(points, math.e))
     if kernel.name == "linear":
         return dimension * logarithm

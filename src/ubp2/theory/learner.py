@@ -40,9 +40,7 @@ class Knowledge:
 
     def __init__(self, system: System) -> None:
         self.system, self.inputs = system, system.inputs
-        self.dynamics = GP(
-            system.dynamics_kernel, system.noise.scale**2, self.inputs, outputs=system.change.shape[2]
-        )
+        self.dynamics = GP(system.dynamics_kernel, system.noise.scale**2, self.inputs, outputs=system.change.shape[2])
         self.reward = GP(system.reward_kernel, system.reward_noise.scale**2, self.inputs)
 
     def learn(self, pairs: Array, changes: Array, rewards: Array | None) -> None:

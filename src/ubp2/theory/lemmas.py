@@ -69,8 +69,8 @@ def calibrated(system: System, knowledge: Knowledge) -> bool:
 def q_error_and_bound(system: System, knowledge: Knowledge, beliefs: Beliefs, policy: Array) -> tuple[float, float]:
     """Lemma q-estimation-bound: |Q bar - Q|, and its bound where the two are closest.
 
-    The Lipschitz constant times the distance of the means is replaced by what it bounds under Gaussian noise, the span of
-    the value times the distance in total variation.
+    The Lipschitz constant times the distance of the means is replaced by what it bounds under Gaussian noise, the
+    span of the value times the distance in total variation.
     """
     own = coefficients(knowledge, forever=True)
     imagined, real = sums_forever(system, beliefs, policy)

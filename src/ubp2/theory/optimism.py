@@ -1,4 +1,4 @@
-"""The lemmas on optimism over random systems: with the proof's coefficients, and with coefficients that are too small."""
+"""The lemmas on optimism over random systems: with the proof's coefficients, and with smaller ones."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ def optimistic_value_forever(
 ) -> float:
     """eta^UCB of eq. theory-plan-objective for stationary actions [S]: H steps, then the estimated value and its bonus.
 
-    The estimate of the value is too low by `error`; its uncertainty is the sum of the others (assumption q-uncertainty).
+    The estimate of the value is too low by `error`; its uncertainty is the sum of the others (assumption
+    q-uncertainty).
     """
     imagined, _ = sums_forever(system, beliefs, policy)
     tail = imagined[:, 1] - error + own.value * (imagined[:, 2] + imagined[:, 3])
@@ -112,12 +113,15 @@ def study(options: Optimism) -> Findings:
     }
     share = float(np.mean([own.calibrated for own in draws]))
     notes = [
-        f"{options.draws} random systems of one state and one action ({options.kernel}), after 0 to {_MOST_EPISODES - 1} random "
-        f"episodes; the intervals of all of them together held in {share:.4g} of the systems. scale: share of the proof's "
-        "coefficients. short: mean shortfall where the inequality fails, as a share of the span of possible returns."
+        f"{options.draws} random systems of one state and one action ({options.kernel}), after 0 to "
+        f"{_MOST_EPISODES - 1} random episodes; the intervals of all of them together held in {share:.4g} of the "
+        "systems. scale: share of the proof's coefficients. short: mean shortfall where the inequality fails, as a "
+        "share of the span of possible returns."
     ]
     curves = {"scales": SCALES, "policies": POLICIES}
-    curves |= {name: (array < -1e-9).mean(axis=0).T.tolist() for name, array in (("finite", slack), ("endless", endless))}
+    curves |= {
+        name: (array < -1e-9).mean(axis=0).T.tolist() for name, array in (("finite", slack), ("endless", endless))
+    }
     return Findings("optimism", tables, curves, notes)
 
 

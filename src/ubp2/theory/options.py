@@ -57,7 +57,7 @@ class _Common:
 
 @dataclass(frozen=True)
 class Gain(_Common):
-    """Maximum information gain by greedy choice, for each kernel and dimension, beside the rates of the paper's table."""
+    """Maximum information gain by greedy choice, for kernels and dimensions, beside the rates of the paper's table."""
 
     points: int = 1000
     """Observations."""
@@ -110,7 +110,7 @@ class Regret(_Common):
     repeats: int = 20
     """Agents of a kind, each with draws of its own."""
     scale: tuple[float, ...] = ()
-    """Multiples of the proof's coefficients, an agent each; 1 is the proof. None given: one that is useful in practice."""
+    """Shares of the proof's coefficients, an agent each; 1 is the proof. None given: a share that works in practice."""
     noise: NoiseName = "gaussian"
     """Noise of the state."""
     infinite: Switch = False

@@ -115,14 +115,17 @@ def study(options: Preferences) -> Findings:
         rows.append(
             row(label, regret)
             | {"bonus_first": float(bonus[:, 1].mean()), "bonus_last": float(bonus[:, -1].mean())}
-            | dict(zip(("covered_visited", "covered_all"), np.mean([own.covered for own in traces], axis=0), strict=True))
+            | dict(
+                zip(("covered_visited", "covered_all"), np.mean([own.covered for own in traces], axis=0), strict=True)
+            )
             | {"correlation": float(np.mean([own.correlation for own in traces]))}
         )
         curves[label], bonuses[label] = regret.cumsum(axis=1).tolist(), bonus.mean(axis=0).tolist()
     notes = [
-        f"hills, RBF kernel, {options.repeats} agents a row, {options.labels} comparisons of {_SEGMENT} steps an episode; "
-        "coefficients of one posterior deviation. bonus: deviation of the reward along the second and the last episode. "
-        "covered: share of pairs whose reward, relative to the mean over visits, lies within two deviations."
+        f"hills, RBF kernel, {options.repeats} agents a row, {options.labels} comparisons of {_SEGMENT} steps an "
+        "episode; coefficients of one posterior deviation. bonus: deviation of the reward along the second and the "
+        "last episode. covered: share of pairs whose reward, relative to the mean over visits, lies within two "
+        "deviations."
     ]
     title = "Reward from comparisons"
     return Findings(

@@ -43,14 +43,17 @@ def study(options: Regret) -> Findings:
     curves = {label: column(own, "regret") for label, own in runs.items()}
     best = optimum(system, options.infinite).value
     rows = [row(label, own) | _promises(runs[label], best) for label, own in curves.items()]
-    title = f"{name}, {NAMES[options.kernel]} kernel, {'without end' if options.infinite else f'horizon {system.horizon}'}"
+    title = (
+        f"{name}, {NAMES[options.kernel]} kernel, {'without end' if options.infinite else f'horizon {system.horizon}'}"
+    )
     notes = [
-        f"{options.repeats} agents a row, {options.episodes} episodes. exponent p: cumulative regret grows as N^p over the last "
-        "three quarters of the episodes, mean over agents with its 95 % interval; last: regret of an episode, mean over "
-        "the last tenth. The scale of an optimistic agent is its share of the proof's coefficients.",
-        f"stuck: share of agents that lose {_STUCK:.0%} of the best return on average over the last tenth. "
-        f"promised: optimistic value of the best plan, beside a best return of {best:.3g}; lost: share of it "
-        "that the executed policy does not reach in the agent's own model.",
+        f"{options.repeats} agents a row, {options.episodes} episodes. exponent p: cumulative regret grows as N^p "
+        "over the last three quarters of the episodes, mean over agents with its 95 % interval; last: regret of an "
+        "episode, mean over the last tenth. The scale of an optimistic agent is its share of the proof's "
+        "coefficients.",
+        f"stuck: share of agents that lose {_STUCK:.0%} of the best return on average over the last tenth. promised: "
+        f"optimistic value of the best plan, beside a best return of {best:.3g}; lost: share of it that the executed "
+        "policy does not reach in the agent's own model.",
     ]
     drawn = {label: own.cumsum(axis=1).tolist() for label, own in curves.items()}
     return Findings("regret", {title: rows}, {"title": title, "cumulative": drawn}, notes)

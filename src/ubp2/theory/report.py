@@ -43,30 +43,31 @@ class Part(NamedTuple):
 
 
 def parts(options: Report) -> list[Part]:
-    """The studies, those that take longest first in `make`, in the paper's order here."""
+    """The studies in the order of the page."""
     few = max(1, options.repeats // 2)
-    common = {"seed": options.seed}
-    agents: dict[str, Any] = common | {"repeats": options.repeats, "episodes": options.episodes}
+    common: dict[str, Any] = {"seed": options.seed}
+    agents: dict[str, Any] = {**common, "repeats": options.repeats, "episodes": options.episodes}
     draws = 100 * options.repeats
     return [
         Part(
             "gain",
             "Information gain",
-            "Table of information gains: what observations can tell grows slowly, and how slowly depends on the kernel.",
+            "Table of information gains: what observations can tell grows slowly, and how slowly depends on the "
+            "kernel.",
             Gain(**common),
         ),
         Part(
             "calibration",
             "Calibration",
-            "Definition of well-calibrated models and Theorem 2 of Chowdhury and Gopalan: the intervals hold everywhere and "
-            "always with probability 1 - delta, also for noise that is sub-Gaussian only.",
+            "Definition of well-calibrated models and Theorem 2 of Chowdhury and Gopalan: the intervals hold "
+            "everywhere and always with probability 1 - delta, also for noise that is sub-Gaussian only.",
             Calibration(**common, repeats=5 * options.repeats),
         ),
         Part(
             "optimism",
             "Optimism and the lemmas around it",
-            "The optimistic objective is above the true return of every policy; returns under the mean model are off by at "
-            "most lambda times the summed deviations; an episode's regret is bounded by deviations.",
+            "The optimistic objective is above the true return of every policy; returns under the mean model are off "
+            "by at most lambda times the summed deviations; an episode's regret is bounded by deviations.",
             Optimism(**common, draws=draws),
         ),
         Part(
@@ -82,14 +83,15 @@ def parts(options: Report) -> list[Part]:
         Part(
             "suboptimality",
             "A planner that is not perfect",
-            "Theorem on planner suboptimality: a constant loss a step adds a linear term, one that falls with the episodes "
-            "does not.",
+            "Theorem on planner suboptimality: a constant loss a step adds a linear term, one that falls with the "
+            "episodes does not.",
             Suboptimality(**agents),
         ),
         Part(
             "preferences",
             "Beyond the paper: reward from comparisons",
-            "The paper assumes a calibrated posterior of the reward and names learning it from preferences as its limitation.",
+            "The paper assumes a calibrated posterior of the reward and names learning it from preferences as its "
+            "limitation.",
             Preferences(**common, repeats=few, episodes=options.episodes),
         ),
         Part(
@@ -101,13 +103,20 @@ def parts(options: Report) -> list[Part]:
     ]
 
 
-_RATE = "Theorem on regret, finite horizon: of order sqrt(N) up to the information gain, so that the exponent is below 1."
+_RATE = (
+    "Theorem on regret, finite horizon: of order sqrt(N) up to the information gain, so that the exponent is below 1."
+)
 _REGRETS: Sequence[tuple[str, str, str, Mapping[str, Any]]] = (
     ("lq", "linear kernel, linear-quadratic", _RATE, {"kernel": "linear", "scale": _SCALES}),
     ("hills", "RBF kernel, two hills, where greedy is stuck", _RATE, {"scale": (*_SCALES, 0.003)}),
     ("matern", "Matern kernel, two hills", _RATE, {"kernel": "matern", "scale": (0.1, 0.01, 0.003)}),
     ("pendulum", "RBF kernel, pendulum", _RATE, {"system": "pendulum"}),
-    ("infinite-lq", "linear kernel, without end", "Theorem on regret, infinite horizon.", {"kernel": "linear", "infinite": True}),
+    (
+        "infinite-lq",
+        "linear kernel, without end",
+        "Theorem on regret, infinite horizon.",
+        {"kernel": "linear", "infinite": True},
+    ),
     (
         "infinite-hills",
         "RBF kernel, without end, each bonus switched off",
@@ -121,17 +130,17 @@ _REGRETS: Sequence[tuple[str, str, str, Mapping[str, Any]]] = (
         {"kernel": "linear", "noise": "rademacher"},
     ),
 )
-_SLOW_FIRST = ("regret-pendulum", "regret-infinite-hills", "ensembles", "regret-hills")
+_SLOW = ("regret-pendulum", "regret-infinite-hills", "ensembles", "regret-hills")
 
 
 def make(options: Report, folder: Path) -> list[dict[str, Any]]:
-    """Run all studies, some at a time, write their files and the page, and return the studies' data."""
+    """Run all studies, slow ones first and some at a time; write their files and the page; return their data."""
     wanted = parts(options)
-    order = sorted(wanted, key=lambda part: _SLOW_FIRST.index(part.name) if part.name in _SLOW_FIRST else len(_SLOW_FIRST))
+    order = sorted(wanted, key=lambda part: part.name not in _SLOW)
     if options.workers == 1:
         found = {part.name: answered(part.options) for part in order}
     else:
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a study is many small products, and each has a core already
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # many small products, and a core for each study
         context = multiprocessing.get_context("spawn")  # jax does not survive a fork
         with ProcessPoolExecutor(options.workers, mp_context=context) as pool:
             found = dict(zip((p.name for p in order), pool.map(answered, (p.options for p in order)), strict=True))
@@ -147,8 +156,9 @@ def _page(wanted: Sequence[Part], found: Mapping[str, Mapping[str, Any]], option
     sections.append(page.Section("commands", "Commands", [page.code(commands, "what makes each part alone")]))
     return page.as_page(
         "The theory of UBP2, computed",
-        "Each statement of the paper that can be checked by computing, on systems small enough that returns and optima "
-        "are exact. docs/theory.md says which function and test stands behind each, and where the text has a slip.",
+        "Each statement of the paper that can be checked by computing, on systems small enough that returns and "
+        "optima are exact. docs/theory.md says which function and test stands behind each, and where the text has a "
+        "slip.",
         [],
         sections,
         f"Seed {options.seed}, {options.repeats} agents a kind, {options.episodes} episodes.",
@@ -161,9 +171,7 @@ def _section(part: Part, data: Mapping[str, Any]) -> list[str]:
     save(figure, stream, "svg")
     files = [f"{part.name}.png", f"{part.name}.json"]
     drawn = page.image(stream.getvalue(), "image/svg+xml", part.title, "", files, figure.get_size_inches()[0])
-    tables = [
-        f"<h3>{html.escape(name)}</h3>{_table(rows)}" for name, rows in data["tables"].items()
-    ]
+    tables = [f"<h3>{html.escape(name)}</h3>{_table(rows)}" for name, rows in data["tables"].items()]
     return [page.paragraph(part.says), drawn, *tables, *(page.paragraph(note, "note") for note in data["notes"])]
 
 

@@ -81,9 +81,9 @@ def draw(rng: np.random.Generator) -> Draw:
     real = _paths(lambda x: dynamics(x)[:, 0], phase, start)
     imagined = _paths(lambda x: gp.predict(x)[0][:, 0], phase, start)
     returns = [_sums(paths, lambda x: reward(x)[:, 0], 1)[0] for paths in (real, imagined)]
-    deviations = [own * _sums(paths, lambda x: gp.predict(x)[1], 1)[0] for paths in (imagined, real)]
+    inside, outside = (own * _sums(paths, lambda x: gp.predict(x)[1], 1)[0] for paths in (imagined, real))
     steep = _GAMMA * (1 + _POLICY) * _steepest(lambda x: gp.predict(x)[0][:, 0])
-    return Draw(abs(returns[0] - returns[1]), *deviations, _measured_slope(dynamics, reward, phase), steep)
+    return Draw(abs(returns[0] - returns[1]), inside, outside, _measured_slope(dynamics, reward, phase), steep)
 
 
 def _measured_slope(dynamics: Member, reward: Member, phase: float) -> float:
@@ -116,10 +116,11 @@ def study(options: Simulation) -> Findings:
         for name, (left, right) in cases.items()
     ]
     notes = [
-        f"{options.draws} systems with noise of +-{_NOISE:g}, all {2**_STEPS} paths of {_STEPS} steps. left and right: means of both sides; "
-        "tightest: largest left over right.",
-        f"gamma L (1 + L_pi) of the mean dynamics, which the second inequality's proof needs below 1 and no assumption bounds: "
-        f"{float((model >= 1).mean()):.3g} of the systems have it at 1 or above (largest {model.max():.3g}).",
+        f"{options.draws} systems with noise of +-{_NOISE:g}, all {2**_STEPS} paths of {_STEPS} steps. left and "
+        "right: means of both sides; tightest: largest left over right.",
+        "gamma L (1 + L_pi) of the mean dynamics, which the second inequality's proof needs below 1 and no "
+        f"assumption bounds: {float((model >= 1).mean()):.3g} of the systems have it at 1 or above (largest "
+        f"{model.max():.3g}).",
     ]
     curves = {"difference": difference.tolist(), "imagined": imagined.tolist(), "real": real.tolist()}
     return Findings("simulation", {"sub-Gaussian simulation lemma": rows}, curves, notes)

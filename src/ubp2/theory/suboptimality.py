@@ -36,8 +36,9 @@ def study(options: Suboptimality) -> Findings:
         rows.append(row(label, regret) | granted)
         curves[label] = regret.cumsum(axis=1).tolist()
     notes = [
-        f"{_SYSTEM}, {_KERNEL} kernel, {options.repeats} agents a row, {options.episodes} episodes. lost: optimistic value that the planner "
-        "left lying, summed over episodes; may lose: the theorem's N (1 - gamma^T) / (1 - gamma) epsilon."
+        f"{_SYSTEM}, {_KERNEL} kernel, {options.repeats} agents a row, {options.episodes} episodes. lost: optimistic "
+        "value that the planner left lying, summed over episodes; may lose: the theorem's N (1 - gamma^T) / (1 - "
+        "gamma) epsilon."
     ]
     title = "Planner suboptimality"
     return Findings("suboptimality", {title: rows}, {"title": title, "cumulative": curves}, notes)

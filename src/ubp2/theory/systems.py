@@ -169,7 +169,7 @@ def random_system(
     horizon: int = 6,
     gamma: float = 0.9,
 ) -> System:
-    """One state and one action; change and reward are random functions of norm 1 in the space of the kernel."""
+    """One state and one action; change and reward are random functions of norms 0.5 and 1 in the kernel's space."""
     grid = Grid((np.linspace(-1, 1, states),))
     choices = np.linspace(-1, 1, actions)[:, None]
     own = Kernel(kernel, length=0.5)
