@@ -62,7 +62,7 @@ def test_regret_decomposes_as_in_the_proof(seed: int, kernel: str, episodes: int
     assert promised == pytest.approx(imagined.mean_reward + bonus)
     off = imagined.mean_reward - imagined.reward, imagined.reward - real.reward
     assert promised - real.reward == pytest.approx(sum(off) + bonus)
-    assert optimum(system, False).value - real.reward <= sum(off) + bonus + 1e-9
+    assert optimum(system, False) - real.reward <= sum(off) + bonus + 1e-9
     assert off[0] <= own.reward * imagined.reward_std + 1e-9
     assert off[1] <= own.dynamics * real.dynamics_std + 1e-9
 

@@ -15,7 +15,7 @@ from ubp2.theory.grid import evaluate, evaluate_forever, plan, plan_forever
 from ubp2.theory.learner import Beliefs, Coefficients, Knowledge, coefficients, optimistic, roll
 from ubp2.theory.systems import System
 
-__all__ = ["METHODS", "PLAN_HORIZON", "Episode", "Method", "Optimum", "induced", "optimum", "run"]
+__all__ = ["METHODS", "PLAN_HORIZON", "Episode", "Method", "induced", "optimum", "run"]
 
 METHODS = ("ucb", "greedy", "random")
 PLAN_HORIZON = 5  # steps that the planner looks ahead before its terminal value, in the infinite case
@@ -48,20 +48,13 @@ class Episode(NamedTuple):
     promised: float  # the optimistic value of the best plan
 
 
-class Optimum(NamedTuple):
-    """The best expected return of a system, and which it is: of the horizon, or without end."""
-
-    value: float
-    forever: bool
-
-
-def optimum(system: System, forever: bool) -> Optimum:
-    """Plan with the true dynamics and the true reward."""
+def optimum(system: System, forever: bool) -> float:
+    """The best expected return, with the true dynamics and the true reward: of the horizon, or without end."""
     if forever:
-        _, worth = plan_forever(system.law, system.reward, system.gamma)
-        return Optimum(float(worth[system.start].max()), True)
-    _, worth = plan(system.law, system.reward, system.horizon, system.gamma)
-    return Optimum(float(worth[0, system.start].max()), False)
+        worth = plan_forever(system.law, system.reward, system.gamma)[1]
+    else:
+        worth = plan(system.law, system.reward, system.horizon, system.gamma)[1][0]
+    return float(worth[system.start].max())
 
 
 def run(system: System, method: Method, episodes: int, rng: np.random.Generator) -> list[Episode]:
@@ -75,7 +68,7 @@ def run(system: System, method: Method, episodes: int, rng: np.random.Generator)
             own = evaluate_forever(law, policy[0], system.reward[..., None], system.gamma)
         else:
             own = evaluate(law, policy, system.reward[..., None], system.gamma)
-        done.append(Episode(best.value - float(own[system.start, 0]), lost, promised))
+        done.append(Episode(best - float(own[system.start, 0]), lost, promised))
         knowledge.learn(*roll(system, law, policy, rng))
     return done
 

@@ -61,7 +61,7 @@ def draw(rng: np.random.Generator, kernel: str) -> Draw:
         np.array([_infinite(system, beliefs, forever, policy) for policy in endless]),
         np.array(off),
         min(bound - error for error, bound in errors),
-        single_episode(system, knowledge, beliefs, planned, optimum(system, False).value),
+        single_episode(system, knowledge, beliefs, planned, optimum(system, False)),
     )
 
 

@@ -54,7 +54,7 @@ class _Trace(NamedTuple):
 def run(system: System, agent: Agent, episodes: int, labels: int, rng: np.random.Generator) -> _Trace:
     """Episodes of one agent; after each, `labels` segments of it are compared with segments of earlier ones."""
     knowledge, compared = Knowledge(system), ComparisonGP(system.reward_kernel, system.inputs)
-    best, law, pairs = optimum(system, False).value, system.law, []
+    best, law, pairs = optimum(system, False), system.law, []
     regret, bonus = np.empty(episodes), np.empty(episodes)
     visited = np.zeros(system.reward.size)
     for n in range(episodes):

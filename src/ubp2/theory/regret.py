@@ -41,7 +41,7 @@ def study(options: Regret) -> Findings:
     methods = _methods(options, name)
     runs = {label: _runs(system, method, options) for label, method in methods.items()}
     curves = {label: column(own, "regret") for label, own in runs.items()}
-    best = optimum(system, options.infinite).value
+    best = optimum(system, options.infinite)
     rows = [row(label, own) | _promises(runs[label], best) for label, own in curves.items()]
     title = (
         f"{name}, {NAMES[options.kernel]} kernel, {'without end' if options.infinite else f'horizon {system.horizon}'}"
