@@ -132,7 +132,7 @@ def _failures(slack: Array) -> list[dict[str, float]]:
         for j, policy in enumerate(POLICIES):
             failed = slack[:, j, i] < -1e-9
             row[f"{policy}:_fails"] = float(failed.mean())
-            row["short" + " " * j] = float(-slack[failed, j, i].mean()) if failed.any() else 0.0
+            row[f"{policy}:_short"] = float(-slack[failed, j, i].mean()) if failed.any() else 0.0
         rows.append(row)
     return rows
 

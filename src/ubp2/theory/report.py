@@ -109,7 +109,7 @@ _RATE = (
 _REGRETS: Sequence[tuple[str, str, str, Mapping[str, Any]]] = (
     ("lq", "linear kernel, linear-quadratic", _RATE, {"kernel": "linear", "scale": _SCALES}),
     ("hills", "RBF kernel, two hills, where greedy is stuck", _RATE, {"scale": (*_SCALES, 0.003)}),
-    ("matern", "Matern kernel, two hills", _RATE, {"kernel": "matern", "scale": (0.1, 0.01, 0.003)}),
+    ("matern", "Matérn kernel, two hills", _RATE, {"kernel": "matern", "scale": (0.1, 0.01, 0.003)}),
     ("pendulum", "RBF kernel, pendulum", _RATE, {"system": "pendulum"}),
     (
         "infinite-lq",
