@@ -66,7 +66,7 @@ def disturbed(cluster: Any, folder: Path, file: Path, workers: int) -> Path:
 def held_against_undisturbed(cluster: Any, folder: Path, workers: int, **changes: Any) -> None:
     file = write(folder, **changes)
     out = disturbed(cluster, folder, file, workers)
-    assert resumed(out) >= workers + 1
+    assert resumed(out) >= 1, "a kill may meet a run that has just ended, or the same run twice, but not always"
     quiet = folder / "undisturbed"
     assert ran(file, "--out", quiet).returncode == 0
     found = evaluations(out)

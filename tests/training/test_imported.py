@@ -241,5 +241,5 @@ def test_a_resumed_run_takes_labels_by_import(whole: Path, file: Path) -> None:
 def test_counters_know_nothing_of_imports() -> None:
     """Checkpoints of runs without imported labels are what they were."""
     assert set(Counters.start(1).of(0)) == {
-        "decision", "episode", "sessions", "asked", "labels", "cursor", "last_row", "broken"
+        "decision", "episode", "sessions", "asked", "labels", "cursor", "last_row", "broken", "restarts", "evaluated"
     }  # fmt: skip
