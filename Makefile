@@ -26,10 +26,13 @@ test: $(READY) ## the tests that take minutes
 	@scripts/browser
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow"
 
-test-all: $(READY) ## all tests, also those that learn
+test-all: $(READY) ## all tests, also those that learn, and the campaigns of faults
 	@scripts/gl
 	@scripts/browser
 	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/python benchmarks/faults.py
+	$(BIN)/python benchmarks/label_faults.py --trainer real
+	$(BIN)/python benchmarks/growth.py
 
 lint: $(READY) ## style and types
 	$(BIN)/ruff check .

@@ -72,7 +72,7 @@ ALONE = {"--env metaworld/dor-close", "--env gym/CartPole-v1", "--steps 900"}
     ("arguments", "expected"),
     [
         ("--env toy/raech", "unknown toy task 'raech'. Did you mean reach?"),
-        ("--env metawrld/hammer", "unknown environment suite 'metawrld'. Did you mean metaworld?"),
+        ("--env metawrld/hammer", "unknown environment suite 'metawrld'. Did you mean metaworld or"),
         ("--env metaworld/dor-close", "Did you mean door-close"),
         ("--env gym/Pendlum-v1", "unknown Gymnasium id 'Pendlum-v1'. Did you mean Pendulum-v1"),
         ("--env reach", "toy/reach"),

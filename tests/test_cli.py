@@ -131,7 +131,8 @@ def test_help_shows_the_values_of_the_preset(capfd: pytest.CaptureFixture[str]) 
 MISTAKES = {
     "trian": (
         "unknown command 'trian'. Did you mean train? "
-        "Known: bench, compare, envs, eval, info, lab, label, labels, plot, report, reproduce, sweep, train, tune"
+        "Known: bench, compare, encoder, envs, eval, info, lab, label, labels, plot, report, reproduce, sweep, theory, "
+        "train, tune"
     ),
     "train --preset papr": "unknown preset 'papr'. Did you mean paper? Known: best, cpu, demo, paper, pebble",
     "train --config none.yaml": "there is no configuration file none.yaml",
@@ -353,4 +354,4 @@ def test_envs_lists_ids_by_suite(capfd: pytest.CaptureFixture[str]) -> None:
     ids = json.loads(capfd.readouterr().out)["envs"]
     assert "metaworld/door-close" in ids and all(name.startswith("metaworld/") for name in ids)
     assert main(["envs", "--suite", "metawrld"]) == 2
-    assert "ubp2: unknown suite 'metawrld'. Did you mean metaworld?" in capfd.readouterr().err
+    assert "ubp2: unknown suite 'metawrld'. Did you mean metaworld or metaworld-visual?" in capfd.readouterr().err

@@ -310,6 +310,11 @@ def _require_one_run(config: Config, seeds: int, teacher: Teacher | None) -> Non
         return
     if config.teacher.url is not None:
         check_address(config.teacher.url)
+        if config.visual.keep_frames:
+            raise UserError(
+                "--visual.keep-frames keeps what was seen on this machine, and a page elsewhere cannot show it; "
+                "serve the page here (--teacher human --teacher.host 0.0.0.0), or leave out --visual.keep-frames"
+            )
     if seeds > 1:
         raise UserError(f"--teacher human is for one run, got --seeds {seeds}; people cannot answer several at once")
     if teacher is not None:

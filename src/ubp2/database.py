@@ -145,9 +145,14 @@ class Database:
     def _version(self, application_id: int, newest: int) -> int:
         """Return the schema version of the file, 0 for an empty one, and refuse a file that is not ours."""
         with self.read() as connection:
+            alone = not connection.in_transaction
+            if alone:  # one moment for all three: another process may be making the file
+                connection.execute("BEGIN")
             found = connection.execute("PRAGMA application_id").fetchone()[0]
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+            if alone:
+                connection.execute("COMMIT")
         if tables and found != application_id:
             raise UserError(f"{self.path} is an SQLite file of another kind; move it away or name another folder")
         if version > newest:

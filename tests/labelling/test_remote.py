@@ -229,6 +229,45 @@ def test_a_page_that_goes_away_and_comes_back_loses_nothing(tmp_path: Path, page
         back.stop()
 
 
+def test_what_was_asked_and_answered_while_the_page_was_away_reaches_it(
+    tmp_path: Path, page: Served, local: Run
+) -> None:
+    """A scripted teacher stood in for people; nobody should be asked again what it has answered."""
+    carrier = Courier(local, address(page), SPEC, print)
+    carrier.start(patient=False)
+    until(lambda: asked(page))
+    page.stop()
+    with LabelStore(local.labels) as store:
+        for id in store.ask(200, 1, [question(i) for i in range(6, 9)], "uniform"):
+            store.answer(id, 1.0, annotator="oracle")
+    back = serving(tmp_path, page.port)
+    try:
+        until(lambda: len(given(tmp_path / "double")) == 3)
+        carrier.stop()
+        assert given(local.folder) == given(tmp_path / "double")
+    finally:
+        back.stop()
+
+
+def test_an_annotator_may_have_any_name(page: Served, local: Run) -> None:
+    carrier = Courier(local, address(page), SPEC, print)
+    carrier.start(patient=False)
+    until(lambda: asked(page))
+    for name in ("trainer", "trainer/bob"):
+        _, hand = call(page, "/api/next", {"annotator": name})
+        said = {"annotator": name, "pair": hand["pair"]["id"], "choice": "left", "key": "key-number-0"}
+        assert call(page, "/api/answer", said)[0] == 200
+    until(lambda: len(given(local.folder)) == 2)
+    carrier.stop()
+
+
+def test_infinite_traits_of_a_teacher_travel(tmp_path: Path, page: Served) -> None:
+    own = config(**{"teacher.url": address(page), "teacher.beta": float("inf")})
+    with Run.create(tmp_path / "run", own) as run:
+        Courier(run, address(page), SPEC, print).start(patient=False)
+    assert Run.open(tmp_path / "double").config == own
+
+
 def test_a_run_that_took_another_course_replaces_what_the_page_has(tmp_path: Path, page: Served, local: Run) -> None:
     carrier = Courier(local, address(page), SPEC, print)
     carrier.start(patient=False)

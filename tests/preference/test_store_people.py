@@ -62,6 +62,8 @@ def test_a_reader_learns_that_what_it_has_was_changed(store: LabelStore) -> None
     assert not store.corrected(cursor), "what it never had does not matter"
     store.withdraw("ann", key="v")
     assert store.corrected(cursor)
+    assert not store.corrected(cursor, up_to=cursor + 1), "later than one looks"
+    assert not store.corrected(cursor, up_to_decision=0), "asked later than one has come"
     assert store.newest() > cursor and not store.corrected(store.newest())
     assert store.answers() == []
     assert [each.query_id for each in store.answers(up_to=cursor)] == [first], "as it was when the reader took it"

@@ -114,7 +114,7 @@ class Broken(Reach):
 def test_an_observation_that_is_no_number_is_named(tmp_path: Path, in_process: bool) -> None:
     config = tiny(environment={"in_process": in_process}, checkpoint={"every": 10})
     told = (
-        r"the observation is nan at index 0 of 4 at decision 5; .*\nThis was environment 0 at decision \d+ of the run"
+        r"the observation is nan at index 0 of 4 at decision 5; .* this was environment 0 at decision \d+ of the run"
     )
     with pytest.raises(UserError, match=told):
         api.train(config, env=Broken, out=tmp_path / "run", progress=False)
@@ -140,7 +140,7 @@ class Stillborn(Reach):
 def test_a_first_observation_that_is_no_number_is_named(tmp_path: Path, in_process: bool) -> None:
     config = tiny(environment={"in_process": in_process}, checkpoint={"every": 10})
     with pytest.raises(
-        UserError, match=r"nan at index 0 of 4 at decision 0; .*\nThis was environment 0 at decision \d+"
+        UserError, match=r"nan at index 0 of 4 at decision 0; .* this was environment 0 at decision \d+"
     ):
         api.train(config, env=Stillborn, out=tmp_path / "run", progress=False)
     facts, arrays = evidence(tmp_path / "run")

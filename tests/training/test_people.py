@@ -148,6 +148,24 @@ def test_what_is_undone_is_taken_back_from_the_agent(tmp_path: Path) -> None:
         assert result.labels == len([given for given in store.given() if given.weight > 0])
 
 
+def test_what_is_said_while_answers_are_taken_is_taken_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody undoes the last answer after the run has read it and before it has noted how far it read."""
+    out, undone = tmp_path / "run", []
+    collect = asking.session.collect
+
+    def meanwhile(*arguments: Any) -> Any:
+        if not undone:
+            with LabelStore(out / "labels.sqlite") as store:
+                undone.append(store.withdraw("ann", key="undo"))
+        return collect(*arguments)
+
+    monkeypatch.setattr(asking.session, "collect", meanwhile)
+    result = trained(config(**{"teacher.wait": "go-on", "steps": 600}), out, Person(out))
+    assert undone and result.finished
+    with LabelStore(out / "labels.sqlite") as store:
+        assert result.labels == len([given for given in store.given() if given.weight > 0])
+
+
 def test_two_opinions_on_a_question_are_one_label(tmp_path: Path) -> None:
     out = tmp_path / "run"
 

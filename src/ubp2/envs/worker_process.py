@@ -88,8 +88,9 @@ def read_block(connection: socket.socket) -> bytes:
 
 def serve(socket_fd: int, memory_fd: int, index: int, size: int) -> None:
     """Build the environment that the parent orders, then answer until the socket closes."""
-    # Ctrl-C is the parent's to handle: it closes the socket when it is done.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Signals are the parent's to handle, also those that a scheduler sends to all; it closes the socket when it is done
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
     with socket.socket(fileno=socket_fd) as connection:
         try:
             order = read_block(connection)

@@ -92,7 +92,7 @@ class Workers:
         self._retries = retries
         self._say = say
         self._stopping = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # `stop` is called by signals, too
         self._children: set[subprocess.Popen[bytes]] = set()
 
     def run(self, groups: Sequence[Group], clips: bool) -> Iterator[Outcome]:

@@ -250,13 +250,17 @@ def _expanded(methods: Mapping[str, Mapping[str, Any]], grid: Mapping[str, tuple
     """Every method with every combination of the grid, named after what it is."""
     ends = [name.rpartition(".")[2] for name in grid]
     called = {name: end if ends.count(end) == 1 else name for name, end in zip(grid, ends, strict=True)}
+    taken: set[str] = set()
     for method, settings in methods.items():
         for values in itertools.product(*grid.values()):
             chosen = dict(zip(grid, values, strict=True))
             parts = [f"{called[name]}={_folder_words(value)}" for name, value in chosen.items()]
             name = "+".join([method, *parts])
+            if name in taken:
+                raise _Mistake(f"two combinations would have the same folder, {name}; leave one of them out", "grid")
+            taken.add(name)
             yield Method(name, ", ".join([method, *parts]), {**settings, **chosen})
 
 
 def _folder_words(value: Any) -> str:
-    return re.sub(r"[^\w.-]+", "-", str(value)).strip("-")
+    return re.sub(r"[^\w.-]+", "-", str(value)).rstrip("-")

@@ -11,6 +11,7 @@ import hashlib
 import http.client
 import itertools
 import json
+import logging
 import os
 import threading
 import time
@@ -19,6 +20,8 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
+
+import yaml
 
 from ubp2.archive import EpisodeArchive, digest
 from ubp2.config_io import to_dict
@@ -38,6 +41,7 @@ SECONDS = 60.0  # for one request
 LAST_SECONDS = 10.0  # that the end of a run waits for the last of them
 METRICS_BYTES = 2**20  # in one request
 BEAT = 2.0  # seconds between two signs of life
+_LOG = logging.getLogger(__name__)
 ABOUT = ("judged", "reward")  # notes about one question each
 
 
@@ -113,7 +117,9 @@ class Courier:
                     if silent:
                         self._say(f"the page at {self._url} is back")
                     pause, silent = PAUSE, False
-                except (Unreachable, UserError) as error:
+                except Exception as error:  # nothing may end this thread: the run would wait for people for ever
+                    if not silent and not isinstance(error, (Unreachable, UserError)):
+                        _LOG.exception("the page at %s", self._url)
                     self._page = None
                     if not silent:
                         self._say(f"the page at {self._url} cannot be used now ({error}); this is tried again")
@@ -129,7 +135,7 @@ class Courier:
             "hello",
             {
                 "run": hashlib.sha256(b"trainer" + secret).hexdigest()[:24],
-                "config": to_dict(self._run.config),
+                "config": yaml.safe_dump(to_dict(self._run.config)),  # JSON has no infinity, and a teacher may
                 "environment": self._environment,
                 "custom": bool(self._run.info().get("custom_environment")),
             },
@@ -190,7 +196,10 @@ class Courier:
                 first = asked[0]
                 queries = [each.query for each in asked]
                 self._post("questions", parcels.questions(first.decision, session, first.strategy, queries))
-                self._questions[session] = prints
+                # What came after a question that is new there was given up with it, and is sent again where it stands.
+                earlier = {number: own for number, own in self._questions.items() if number < session}
+                self._questions = {**earlier, session: prints}
+                self._given = 0  # answers that were given before their question was known there
 
     def _send_notes(self, store: LabelStore, notes: Mapping[str, Any]) -> None:
         """A sign of life, and what the reward model thinks of the questions."""

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import yaml
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -36,7 +37,8 @@ __all__ = ["Opened", "Reception", "page_name"]
 SILENCE = 15.0  # seconds without a word from the trainer, after which it counts as gone
 MOST = 1000  # answers in one reply
 RUN = "remote"  # name of the note that says whose double this folder is
-FROM_TRAINER = "trainer/"  # how the keys of answers begin that a scripted teacher gave at the trainer
+# How the keys of answers begin that a scripted teacher gave at the trainer: no name of a person begins with a space.
+FROM_TRAINER = " trainer/"
 
 Opened = tuple[Desk, Any, Callable[[], None]]
 """A desk, its ASGI application, and what closes both."""
@@ -123,14 +125,17 @@ class Reception:
         run, custom = str(fields["run"]), ("environment",) if fields["custom"] else ()
         if self._app is None:
             try:
-                config = from_dict(fields["config"])
-            except UserError as error:
+                config = from_dict(yaml.safe_load(str(fields["config"])))
+            except (UserError, yaml.YAMLError) as error:
                 raise Refused(400, f"the trainer is of another version: {error}") from None
             Run.create(self.folder, config, custom=custom).close()
             with LabelStore(self.folder / "labels.sqlite") as store:
                 store.note({RUN: run, "environment": fields["environment"]})
             self._open()
         known = self._store.notes(RUN).get(RUN)
+        if known is None and not self._exchange.questions() and not len(self._archive):
+            self._store.note({RUN: run, "environment": fields["environment"]})  # a kill came while it was made
+            known = run
         if known != run:
             what = "another run" if known else "a run of its own machine"
             raise Refused(409, f"this page belongs to {what}; start one for this run with another folder")

@@ -52,7 +52,8 @@ class Setup(NamedTuple):
 
 def serve(socket_fd: int) -> None:
     """Build the environment, say what it has, and make clips until the socket closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):  # the parent's to handle: it closes the socket
+        signal.signal(number, signal.SIG_IGN)
     with socket.socket(fileno=socket_fd) as connection:
         try:
             setup, order = Setup(**json.loads(read_block(connection))), read_block(connection)

@@ -227,16 +227,18 @@ class LabelStore:
                 (LATEST if up_to_decision is None else int(up_to_decision),),
             ).fetchone()[0]
 
-    def corrected(self, after: int) -> bool:
+    def corrected(self, after: int, up_to_decision: int | None = None, up_to: int | None = None) -> bool:
         """Whether more was said since on a question that had an answer up to `after`: a reader must then start anew.
 
-        It was changed or undone, or somebody else has answered it, too.
+        It was changed or undone, or somebody else has answered it, too. Of current questions, asked up to that
+        decision, and of what was said up to the answer `up_to`.
         """
         with self._database.read() as connection:
             row = connection.execute(
-                "SELECT 1 FROM answers later JOIN answers a ON a.query = later.query "
-                "WHERE later.id > :after AND a.id <= :after LIMIT 1",
-                {"after": int(after)},
+                "SELECT 1 FROM answers later JOIN answers a ON a.query = later.query JOIN queries q ON q.id = a.query "
+                "WHERE later.id > :after AND later.id <= :up_to AND a.id <= :after AND q.current "
+                "AND q.decision <= :up_to_decision LIMIT 1",
+                _bounds(after, up_to_decision, up_to),
             ).fetchone()
         return row is not None
 

@@ -7,7 +7,7 @@ lets a scripted teacher answer after a while (`teacher.wait`). What they undo or
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -66,17 +66,17 @@ def ask(crew: Crew, agent: Agent, programs: Programs, state: State, ended: list[
     if config.ceiling:
         return
     is_due = due(crew, counters, t)
-    ready = [i for i in ended if is_due[i] and not _busy(crew, i)]
+    ready = [i for i in ended if is_due[i] and not _busy(crew, counters, i)]
     chosen = {i: programs.select(device.agent, device.memory, np.int32(i), np.int32(t)) for i in ready}
     # Without a place no episode was long enough so far: the session stays due.
     selections = {i: own for i, own in jax.device_get(chosen).items() if own.places > 0}
     answers = crew.each(lambda i: _converse(crew, programs, state, i, selections[i]), selections)
     if crew.people:
         late = {i: _arrived(crew, counters, i) for i in ended if i not in answers and _wait(crew, counters, i)}
-        answers |= {i: own for i, own in late.items() if own or _corrected(crew, counters, i)}
+        answers |= {i: own for i, own in late.items() if own.answers or own.anew}
     told = np.zeros(crew.size, bool)
-    for i, answered in answers.items():
-        told[i] = _take(crew, programs, state, i, answered, selections.get(i))
+    for i, arrived in answers.items():
+        told[i] = _take(crew, programs, state, i, arrived, selections.get(i))
     if told.any() and agent.fit is not None:
         fit(crew, programs, state, told)
 
@@ -96,13 +96,26 @@ def write_fit(crew: Crew, state: State, told: np.ndarray, learned: dict[str, jax
         crew.members[i].metrics.write("fit", t, {name: float(value[i]) for name, value in values.items()})
 
 
-def _busy(crew: Crew, i: int) -> bool:
-    """Whether a run that goes on has a whole session of questions open, so that no more should be asked."""
-    waits = crew.people and crew.config.teacher.wait == "go-on"
-    return waits and crew.members[i].store.waiting() >= crew.config.preferences.per_session
+def _busy(crew: Crew, counters: Counters, i: int) -> bool:
+    """Whether a run that goes on has a whole session of questions open, so that no more should be asked.
+
+    Questions of this decision, and later ones, are those of an earlier process, to which this run has not come yet.
+    """
+    if not crew.people or crew.config.teacher.wait != "go-on":
+        return False
+    open_ = crew.members[i].store.waiting(up_to_decision=counters.decision - 1)
+    return open_ >= crew.config.preferences.per_session
 
 
-def _converse(crew: Crew, programs: Programs, state: State, i: int, selection: Selection) -> list[Answered]:
+class Arrived(NamedTuple):
+    """What was said since the last look, up to the answer `newest`; anew: all that stands, to be taken from scratch."""
+
+    answers: list[Answered]
+    newest: int
+    anew: bool = False
+
+
+def _converse(crew: Crew, programs: Programs, state: State, i: int, selection: Selection) -> Arrived:
     """Ask the questions of one member's session, have them answered, and return the answers that are new."""
     member, counters = crew.members[i], state.counters
     t, number = counters.decision, int(counters.sessions[i])
@@ -114,43 +127,40 @@ def _converse(crew: Crew, programs: Programs, state: State, i: int, selection: S
         return _arrived(crew, counters, i)
     length = crew.envs.spec.episode_decisions
     session.answer(config, crew.teacher, member.archive, member.store, (t, number), length)
-    return member.store.answers(after=int(counters.cursor[i]), up_to_decision=t)
+    answered = member.store.answers(after=int(counters.cursor[i]), up_to_decision=t)
+    return Arrived(answered, answered[-1].id if answered else int(counters.cursor[i]))
 
 
-def _arrived(crew: Crew, counters: Counters, i: int) -> list[Answered]:
-    """Answers of people since the last look; a sign of life for their page."""
-    store, t = crew.members[i].store, counters.decision
+def _arrived(crew: Crew, counters: Counters, i: int) -> Arrived:
+    """Answers of people since the last look; a sign of life for their page.
+
+    How far they go is settled first: what is said while they are read and taken is for the next look. Where an answer
+    that the agent has was changed or undone, it forgets all, and takes what stands now.
+    """
+    store, t, cursor = crew.members[i].store, counters.decision, int(counters.cursor[i])
     _beat(crew, counters, store, "running")
-    return store.answers(after=int(counters.cursor[i]), up_to_decision=t)
+    newest = max(store.newest(up_to_decision=t), cursor)
+    anew = store.corrected(cursor, up_to=newest, up_to_decision=t)
+    return Arrived(store.answers(0 if anew else cursor, up_to_decision=t, up_to=newest), newest, anew)
 
 
-def _corrected(crew: Crew, counters: Counters, i: int) -> bool:
-    return crew.members[i].store.corrected(int(counters.cursor[i]))
-
-
-def _take(
-    crew: Crew, programs: Programs, state: State, i: int, answered: list[Answered], selection: Selection | None
-) -> bool:
+def _take(crew: Crew, programs: Programs, state: State, i: int, arrived: Arrived, selection: Selection | None) -> bool:
     """Let a member learn from new answers; True where it has labels that it had not."""
     config, counters, device, t = crew.config, state.counters, state.device, state.counters.decision
-    store = crew.members[i].store
-    anew = crew.people and _corrected(crew, counters, i)
+    answered, newest, anew = arrived
     preferences = device.memory.preferences
-    if anew:  # an answer that the agent has was changed or undone: it forgets all, and takes what stands now
-        answered = store.answers(up_to_decision=t)
+    if anew:
         spec = crew.envs.spec
         preferences = join([memory(config, spec.obs_dim, spec.action_dim, spec.episode_decisions).preferences])
     packed = list(session.batches(config, crew.envs.spec, answered))
     outcome = session.collect(programs, device.agent, preferences, i, packed)
     device.memory = device.memory._replace(preferences=outcome.preferences)
     counters.labels[i] = outcome.labels + (0 if anew else counters.labels[i])
+    counters.cursor[i] = newest
     if crew.people:
-        counters.cursor[i] = store.newest(up_to_decision=t)
-        counters.asked[i] = session.spent(store, t)
-    else:
-        counters.cursor[i] = answered[-1].id if answered else counters.cursor[i]
-        if config.teacher.compat == "none":  # a skipped question costs no label
-            counters.asked[i] -= sum(each.weight == 0 for each in answered)
+        counters.asked[i] = session.spent(crew.members[i].store, t)
+    elif config.teacher.compat == "none":  # a skipped question costs no label
+        counters.asked[i] -= sum(each.weight == 0 for each in answered)
     values = {"labels/used": float(counters.labels[i])}
     if selection is not None:
         counters.sessions[i] += 1

@@ -141,7 +141,9 @@ def _begin(crew: Crew, agent: Agent, programs: Programs) -> State:
         check_environment(EnvSpec.from_dict(own.meta["environment"]), crew.envs.spec)
         member.metrics.truncate(own.meta["metrics_position"])
     state = restore(crew, programs, saved)
-    replay_current(crew.envs, state.ongoing)
+    differ = replay_current(crew.config, crew.envs, state.ongoing)
+    if differ:
+        stepping.discard(crew, state, differ, "what is seen is not what was seen before the run was stopped")
     asking.announce(crew, state.counters)
     told = imported.take(crew, programs, state) & imported.fitted(crew, state.counters)
     if told.any() and agent.fit is not None:

@@ -105,7 +105,7 @@ def _seed(config: Config, decision: int) -> int:
 
 def fall_back(config: Config, archive: EpisodeArchive, store: LabelStore, decision: int, episode_length: int) -> None:
     """Let the scripted teacher that the config names for this answer every question that people left open."""
-    asked = store.pending()
+    asked = [each for each in store.pending() if each.decision <= decision]  # later ones are an earlier process's
     if not asked:
         return
     rewards = _rewards(config, archive, [pending.query for pending in asked])

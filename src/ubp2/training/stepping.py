@@ -43,13 +43,12 @@ def receive(crew: Crew, state: State, action: np.ndarray) -> tuple[Step, list[in
     return step, gone
 
 
-def discard(crew: Crew, state: State, gone: list[int]) -> None:
+def discard(crew: Crew, state: State, gone: list[int], why: str = "its environment was lost") -> None:
     """Forget the episodes in progress of these members, count them, and begin others."""
     counters, device = state.counters, state.device
     for i in gone:
         crew.progress.note(
-            f"the episode of seed {crew.members[i].seed} is discarded after {state.ongoing.length[i]} decisions: "
-            f"its environment was lost"
+            f"the episode of seed {crew.members[i].seed} is discarded after {state.ongoing.length[i]} decisions: {why}"
         )
     counters.restarts[gone] += 1
     seeds = {i: _seed(crew, state, i) for i in gone}
@@ -107,6 +106,6 @@ def _told(crew: Crew, state: State, error: Faulty, seed: int, *episode: np.ndarr
     facts = {"what": "environment", "env": crew.config.env, "index": i, "error": str(error)}
     path = evidence.write(crew.members[i].run, t, facts, arrays)
     return UserError(
-        f"{error}\nThis was environment {i} at decision {t} of the run; the seed and the actions of its episode are in "
+        f"{error}; this was environment {i} at decision {t} of the run, the seed and the actions of its episode are in "
         f"{path}, and the checkpoints are intact"
     )
