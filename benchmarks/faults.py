@@ -192,7 +192,8 @@ class Campaign:
                 while hits < ENOUGH:
                     training = Training(config, seeds, folder)
                     try:
-                        training.process.wait(chance.uniform(0.05, 1.2) * self.seconds[name])
+                        life = chance.uniform(0.05, 0.6) if chance.random() < 0.75 else chance.uniform(0.6, 2.0)
+                        training.process.wait(life * self.seconds[name])
                     except subprocess.TimeoutExpired:
                         training.kill()
                         hits += 1
