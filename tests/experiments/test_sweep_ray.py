@@ -74,6 +74,7 @@ def held_against_undisturbed(cluster: Any, folder: Path, workers: int, **changes
     assert all(rows[-1]["decision"] == 600 for rows in found.values())
 
 
+@pytest.mark.slow  # a minute and more; test_on_ray.py has the small ones
 def test_two_cells_survive_a_worker_and_a_node(cluster: Any, tmp_path: Path) -> None:
     held_against_undisturbed(cluster, tmp_path, workers=1)
 
