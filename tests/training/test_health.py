@@ -113,9 +113,7 @@ class Broken(Reach):
 @pytest.mark.parametrize("in_process", [True, False])
 def test_an_observation_that_is_no_number_is_named(tmp_path: Path, in_process: bool) -> None:
     config = tiny(environment={"in_process": in_process}, checkpoint={"every": 10})
-    told = (
-        r"the observation is nan at index 0 of 4 at decision 5; .* this was environment 0 at decision \d+ of the run"
-    )
+    told = r"the observation is nan at index 0 of 4 at decision 5; .* this was environment 0 at decision \d+ of the run"
     with pytest.raises(UserError, match=told):
         api.train(config, env=Broken, out=tmp_path / "run", progress=False)
     facts, arrays = evidence(tmp_path / "run")
