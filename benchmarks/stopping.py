@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ubp2.commands import EXIT_CHECKPOINTED
+from ubp2.signals import CHECKPOINTED
 from ubp2.training import checkpoint
 
 MOST = 30.0
@@ -74,7 +74,7 @@ def measure(moment: str, env: str, preset: str, folder: Path) -> tuple[float, in
     if not told:
         raise SystemExit(f"the run of '{moment}' never came there:\n{ended.stderr[-3000:]}")
     found = checkpoint.load_latest(run / "checkpoints")
-    whole = ended.returncode == EXIT_CHECKPOINTED and found is not None
+    whole = ended.returncode == CHECKPOINTED and found is not None
     return at - float(told[0].removeprefix(SIGNALLED)), found.decision if whole and found else None
 
 
