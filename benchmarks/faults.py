@@ -36,10 +36,10 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "src")]
 
-from tests.training.helpers import assert_same_run, environment, rows, tiny  # noqa: E402
+from tests.training.helpers import assert_same_run, environment, saved, tiny  # noqa: E402
 from tests.training.test_people import Person  # noqa: E402
 from ubp2 import population  # noqa: E402
-from ubp2.config_io import save_yaml  # noqa: E402
+from ubp2.config_io import overridden, save_yaml  # noqa: E402
 from ubp2.configs import Config  # noqa: E402
 from ubp2.errors import UserError  # noqa: E402
 
@@ -262,29 +262,28 @@ class Campaign:
         return base
 
     def workers(self, tally: Tally, wanted: int, number: int) -> None:
-        """Runs whose environment processes die or hang."""
+        """Runs whose environment processes die or hang, while each is still needed."""
         done = 0
         while done < wanted:
             folder, hits = self.folder / f"workers-{number}-{done}", 0
             config, seeds = SUBJECTS["one seed" if done % 2 else "three seeds"]
-            training = Training(config, seeds, folder)
+            # Evaluation has processes of its own, whose losses are made up for and not counted.
+            training = Training(overridden(config, {"evaluation.every": 0}), seeds, folder)
             while training.process.poll() is None and hits < 3:
-                time.sleep(self.chance.uniform(1.0, 4.0))
-                found = training.workers() if any(_checkpoints(folder)) else []
-                if found:
+                time.sleep(self.chance.uniform(0.5, 2.0))
+                newest = max((int(path.parent.name) for path in _checkpoints(folder)), default=STEPS)
+                if newest < STEPS // 2 and (found := training.workers()):
                     with suppress(ProcessLookupError):
                         os.kill(self.chance.choice(found), number)
                     hits += 1
             code, said = training.ends()
             error = None if code == 0 else f"code {code}: {said}"
-            if not error:
-                members = population.members(folder)
-                counted = sum(int(rows(member, "train")[-1].get("env/restarts", 0)) for member in members)
-                if counted < 1 and hits:
-                    error = f"{hits} workers were lost, and {counted} counted"
+            if not error and hits:
+                counted = sum(int(saved(member).meta["restarts"]) for member in population.members(folder))
+                error = None if counted else f"{hits} workers were lost, and none counted"
             tally.add(f"signal {number}", hits, error)
             print(f"workers: signal {number}: {hits}, {error or 'finished'}", file=sys.stderr, flush=True)
-            done += max(hits, 1)
+            done += hits
             shutil.rmtree(folder, ignore_errors=True)
 
 
