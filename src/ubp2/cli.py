@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib
 import io
 import itertools
 import json
@@ -20,7 +21,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -51,29 +52,36 @@ EXIT_INTERRUPTED = 130
 
 
 class Command(NamedTuple):
-    """A command: the dataclass of its arguments, and what it does with them."""
+    """A command: the dataclass of its arguments, and the function, as module:name, that answers them.
+
+    The function returns what `commands.Outcome` has; its module is imported when the command is called.
+    """
 
     arguments: type
-    run: Callable[[Any], commands.Outcome]
+    answer: str
+
+    def run(self, parsed: Any) -> commands.Outcome:
+        module, _, name = self.answer.partition(":")
+        return commands.Outcome(*getattr(importlib.import_module(f"ubp2.{module}"), name)(parsed))
 
 
 COMMANDS: Mapping[str, Command] = {
-    "train": Command(commands.Train, commands.train),
-    "eval": Command(commands.Eval, commands.evaluate),
-    "plot": Command(commands.Plot, commands.plot),
-    "report": Command(evaluation_options.Report, commands.report),
-    "compare": Command(evaluation_options.Compare, commands.compare),
-    "reproduce": Command(experiment_options.Reproduce, commands.reproduce),
-    "sweep": Command(experiment_options.Sweep, commands.sweep),
-    "tune": Command(tuning_options.Tune, commands.tune),
-    "info": Command(commands.Info, commands.info),
-    "envs": Command(commands.Envs, commands.envs),
-    "labels": Command(labels_options.Labels, commands.labels),
-    "encoder": Command(vision_options.Encoder, commands.encoder),
-    "bench": Command(bench_options.Bench, commands.bench),
-    "lab": Command(lab_options.Reward, commands.lab),
-    "theory": Command(theory_options.Theory, commands.theory),
-    "label": Command(labelling_options.Label, commands.label),
+    "train": Command(commands.Train, "commands:train"),
+    "eval": Command(commands.Eval, "commands:evaluate"),
+    "plot": Command(commands.Plot, "commands:plot"),
+    "report": Command(evaluation_options.Report, "evaluation.answers:report"),
+    "compare": Command(evaluation_options.Compare, "evaluation.answers:compare"),
+    "reproduce": Command(experiment_options.Reproduce, "experiments.reproduce:answer"),
+    "sweep": Command(experiment_options.Sweep, "experiments.sweep:answer"),
+    "tune": Command(tuning_options.Tune, "experiments.tuning.search:answer"),
+    "info": Command(commands.Info, "commands:info"),
+    "envs": Command(commands.Envs, "commands:envs"),
+    "labels": Command(labels_options.Labels, "labelling.labels:answer"),
+    "encoder": Command(vision_options.Encoder, "commands:encoder"),
+    "bench": Command(bench_options.Bench, "commands:bench"),
+    "lab": Command(lab_options.Reward, "commands:lab"),
+    "theory": Command(theory_options.Theory, "theory.answer:answer"),
+    "label": Command(labelling_options.Label, "labelling.serve:label"),
 }
 
 

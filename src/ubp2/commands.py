@@ -15,17 +15,11 @@ from ubp2 import descriptions, population
 from ubp2.bench import options
 from ubp2.configs import Config
 from ubp2.errors import UserError, unknown_name
-from ubp2.evaluation.options import Compare, Report
-from ubp2.experiments.options import Reproduce, Sweep
-from ubp2.experiments.tuning.options import Tune
 from ubp2.lab.options import Reward
-from ubp2.labelling.labels_options import Labels
-from ubp2.labelling.options import Label
 from ubp2.presets import DEFAULT_PRESET
 from ubp2.runs import Run
 from ubp2.signals import CHECKPOINTED, fake_preempt, left_early
 from ubp2.system import devices, prepare_jax
-from ubp2.theory.options import Theory
 from ubp2.vision import options as vision_options
 
 if TYPE_CHECKING:  # imports jax
@@ -39,21 +33,13 @@ __all__ = [
     "Plot",
     "Train",
     "bench",
-    "compare",
     "encoder",
     "envs",
     "evaluate",
     "info",
     "lab",
-    "label",
-    "labels",
     "plot",
-    "report",
-    "reproduce",
-    "sweep",
-    "theory",
     "train",
-    "tune",
 ]
 
 Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
@@ -227,20 +213,6 @@ def plot(args: Plot) -> Outcome:
     return Outcome({"out": args.out, "runs": folders}, f"curves: {args.out}")
 
 
-def report(args: Report) -> Outcome:
-    """Write the report of any number of runs and files into a folder."""
-    from ubp2.evaluation import answers
-
-    return Outcome(*answers.report(args))
-
-
-def compare(args: Compare) -> Outcome:
-    """Compare two sets of runs."""
-    from ubp2.evaluation import answers
-
-    return Outcome(*answers.compare(args))
-
-
 def info(args: Info) -> Outcome:
     """Describe the installation, or a run."""
     data = descriptions.installation() if args.run is None else descriptions.folder(args.run)
@@ -258,13 +230,6 @@ def envs(args: Envs) -> Outcome:
         raise unknown_name("suite", args.suite, suites)
     ids = [name for suite, names in suites.items() if args.suite in (None, suite) for name in names]
     return Outcome({"envs": ids}, "\n".join(ids))
-
-
-def labels(args: Labels) -> Outcome:
-    """Export, import, verify or summarise labels; 1: the label store is damaged."""
-    from ubp2.labelling import labels as labelling
-
-    return Outcome(*labelling.answer(args))
 
 
 def bench(args: options.Bench) -> Outcome:
@@ -304,41 +269,6 @@ def lab(args: Reward) -> Outcome:
         report.write(results, data, args.out)
         text += f"\nfiles: {args.out}"
     return Outcome(data, f"{data['device']}\n\n{text}")
-
-
-def theory(args: Theory) -> Outcome:
-    """Run one study of the theory, or all on a page."""
-    from ubp2.theory.answer import answer
-
-    return Outcome(*answer(args.what))
-
-
-def label(args: Label) -> Outcome:
-    """Serve the label page of a run until a signal ends it."""
-    from ubp2.labelling import serve
-
-    return Outcome(*serve.label(args))
-
-
-def reproduce(args: Reproduce) -> Outcome:
-    """Run a table or figure of the paper."""
-    from ubp2.experiments import reproduce as experiments
-
-    return Outcome(*experiments.answer(args))
-
-
-def sweep(args: Sweep) -> Outcome:
-    """Start, look at, stop or resume a sweep."""
-    from ubp2.experiments import sweep as experiments
-
-    return Outcome(*experiments.answer(args))
-
-
-def tune(args: Tune) -> Outcome:
-    """Search settings for an environment; 1: some trials failed, 75: stopped, the same command goes on."""
-    from ubp2.experiments.tuning import search
-
-    return Outcome(*search.answer(args))
 
 
 def _evaluation_lines(scores: Mapping[str, float]) -> list[str]:

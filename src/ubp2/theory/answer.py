@@ -13,8 +13,9 @@ from ubp2.theory import options
 __all__ = ["answer", "answered", "write"]
 
 
-def answer(what: Any) -> tuple[dict[str, Any], str]:
+def answer(args: options.Theory) -> tuple[dict[str, Any], str]:
     """Data for JSON and text for people."""
+    what: Any = args.what
     options.check(what)
     if isinstance(what, options.Report):
         from ubp2.theory import report
