@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 
 from ubp2.evaluation.statistics import interval, iqm
-from ubp2.runs import Run, read_metrics
+from ubp2.storage.runs import Run, read_metrics
 
 HERE = Path(__file__).parent
 COLUMNS = ("planner/success_any", "policy/success_any", "reward/rank_correlation")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ubp2.configs import EnvironmentConfig, VisualConfig
+from ubp2.config.schema import EnvironmentConfig, VisualConfig
 from ubp2.envs.registry import make
 from ubp2.envs.visual import base_id, squared
 from ubp2.vision.encoders import make_encoder

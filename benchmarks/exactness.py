@@ -21,11 +21,11 @@ import jax
 import numpy as np
 
 import ubp2
-from ubp2 import population
 from ubp2.agents.registry import AGENTS
-from ubp2.config_io import overridden
-from ubp2.configs import Config
-from ubp2.runs import read_metrics
+from ubp2.config.files import overridden
+from ubp2.config.schema import Config
+from ubp2.storage import population
+from ubp2.storage.runs import read_metrics
 from ubp2.training import checkpoint
 from ubp2.training.ongoing import Ongoing
 

@@ -38,10 +38,10 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / 
 
 from tests.training.helpers import assert_same_run, environment, saved, tiny  # noqa: E402
 from tests.training.test_people import Person  # noqa: E402
-from ubp2 import population  # noqa: E402
-from ubp2.config_io import overridden, save_yaml  # noqa: E402
-from ubp2.configs import Config  # noqa: E402
+from ubp2.config.files import overridden, save_yaml  # noqa: E402
+from ubp2.config.schema import Config  # noqa: E402
 from ubp2.errors import UserError  # noqa: E402
+from ubp2.storage import population  # noqa: E402
 
 STEPS = 800
 ENOUGH = 400  # kills of one run; more mean that it does not get on

@@ -22,9 +22,9 @@ from pathlib import Path
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import ubp2
-from ubp2.config_io import overridden
-from ubp2.configs import Config
-from ubp2.runs import read_metrics
+from ubp2.config.files import overridden
+from ubp2.config.schema import Config
+from ubp2.storage.runs import read_metrics
 from ubp2.system import resident_megabytes
 from ubp2.training import loop
 

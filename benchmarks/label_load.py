@@ -23,7 +23,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / 
 from tests.labelling import crowd  # noqa: E402
 from ubp2.labelling.clips import Clips  # noqa: E402
 from ubp2.preference.store import LabelStore  # noqa: E402
-from ubp2.runs import Run  # noqa: E402
+from ubp2.storage.runs import Run  # noqa: E402
 
 NAMES = {
     "next": "`POST /api/next`",

@@ -23,7 +23,7 @@ import numpy as np
 
 import ubp2
 from ubp2.bench.report import Report
-from ubp2.runs import read_metrics
+from ubp2.storage.runs import read_metrics
 
 OUT = Path(__file__).parent / "results" / "performance" / "memory.json"
 

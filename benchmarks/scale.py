@@ -23,7 +23,7 @@ import numpy as np
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "src"))
 
-from ubp2.presets import PAPER_TASKS, preset  # noqa: E402
+from ubp2.config.presets import PAPER_TASKS, preset  # noqa: E402
 
 PAGE = HERE.parent / "docs" / "scale.md"
 METHODS = {"ubp2": True, "mbp": True, "rune": False, "mrn": False}  # whether it plans

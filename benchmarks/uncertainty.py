@@ -30,13 +30,13 @@ from ubp2.agents import learning
 from ubp2.agents.base import Agent
 from ubp2.agents.registry import make_agent
 from ubp2.bench.report import Report
-from ubp2.configs import Config, given
+from ubp2.config.presets import preset
+from ubp2.config.resolving import resolve
+from ubp2.config.schema import Config, given
 from ubp2.models import world_model
 from ubp2.preference import buffer
 from ubp2.preference.teachers import oracle
-from ubp2.presets import preset
 from ubp2.replay import Replay
-from ubp2.resolving import resolve
 from ubp2.types import Episode, Preferences
 
 HERE = Path(__file__).parent

@@ -19,7 +19,8 @@ import jax
 import numpy as np
 import pytest
 
-from ubp2.configs import (
+from ubp2.config.resolving import resolve
+from ubp2.config.schema import (
     Config,
     ModelConfig,
     PlannerConfig,
@@ -30,7 +31,6 @@ from ubp2.envs.gl import choose_backend
 from ubp2.models import world_model
 from ubp2.models.networks import MLP
 from ubp2.models.world_model import WorldModel
-from ubp2.resolving import resolve
 
 # Where neither pip nor Python may keep bytecode, all that tests start would compile jax's sources again, for seconds.
 if sys.dont_write_bytecode and not Path(jax.__spec__.cached or "").exists():

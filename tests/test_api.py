@@ -16,7 +16,7 @@ from gymnasium.spaces import Box
 import ubp2
 from tests.training.helpers import assert_same_run, environment, tiny
 from ubp2 import api
-from ubp2.configs import EnvironmentConfig
+from ubp2.config.schema import EnvironmentConfig
 from ubp2.envs.adapter import adapt
 from ubp2.envs.workers import make_vector
 from ubp2.errors import UserError

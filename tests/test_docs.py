@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 import ubp2
-from ubp2 import cli
 from ubp2.agents.registry import AGENTS
-from ubp2.config_io import load_yaml
-from ubp2.configs import Config
-from ubp2.presets import preset as real_preset
-from ubp2.resolving import resolve
+from ubp2.config.files import load_yaml
+from ubp2.config.presets import preset as real_preset
+from ubp2.config.resolving import resolve
+from ubp2.config.schema import Config
+from ubp2.terminal import cli
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

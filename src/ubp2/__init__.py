@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ubp2._version import __version__
-from ubp2.configs import Config
+from ubp2.config.presets import preset
+from ubp2.config.schema import Config
 from ubp2.errors import UserError
-from ubp2.presets import preset
 
 if TYPE_CHECKING:
     from ubp2.api import Controller, PopulationResult, RunResult, evaluate, load, resume, train

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ubp2.cli import main
+from ubp2.terminal.cli import main
 
 __all__ = ["run"]
 

@@ -19,20 +19,22 @@ from typing import Literal, NamedTuple, overload
 
 import jax
 
-from ubp2 import config_io, population, signals
+from ubp2 import signals
 from ubp2.agents.registry import make_agent
-from ubp2.archive import EpisodeArchive
-from ubp2.configs import Config, given
+from ubp2.config import files as config_files
+from ubp2.config.resolving import resolve
+from ubp2.config.schema import Config, given
 from ubp2.envs.base import VectorEnv
 from ubp2.errors import UserError
 from ubp2.labelling import transfer
 from ubp2.labelling.courier import Courier, check_address
 from ubp2.preference.store import LabelStore
 from ubp2.preference.teachers import Teacher
-from ubp2.progress import Progress
-from ubp2.resolving import resolve
-from ubp2.runs import Metrics, Run, read_metrics
+from ubp2.storage import population
+from ubp2.storage.archive import EpisodeArchive
+from ubp2.storage.runs import Metrics, Run, read_metrics
 from ubp2.system import seconds_since_start
+from ubp2.terminal.progress import Progress
 from ubp2.trained import (
     Controller,
     ControllerName,
@@ -215,12 +217,12 @@ def _extend(saved: Config, wanted: Config | None) -> Config:
     """The saved config, with the steps of the wanted one; a replay that held the whole run still does."""
     if wanted is None:
         return saved
-    wanted = config_io.filled(wanted, saved)
-    config_io.check_resumable(saved, wanted)
+    wanted = config_files.filled(wanted, saved)
+    config_files.check_resumable(saved, wanted)
     training = saved.training
     if training.replay_capacity == min(saved.steps, 1_000_000):  # as `resolve` fills it in
         training = dataclasses.replace(training, replay_capacity=min(wanted.steps, 1_000_000))
-    return config_io.moved(dataclasses.replace(saved, steps=wanted.steps, training=training), wanted)
+    return config_files.moved(dataclasses.replace(saved, steps=wanted.steps, training=training), wanted)
 
 
 def _run(

@@ -13,16 +13,16 @@ from typing import Any, Literal, NamedTuple
 import jax
 import numpy as np
 
-from ubp2 import population
 from ubp2.agents.base import Agent
 from ubp2.agents.registry import make_agent
-from ubp2.configs import Config, VisualConfig
+from ubp2.config.schema import Config, VisualConfig
 from ubp2.envs.base import EnvSpec, VectorEnv
 from ubp2.envs.visual import is_visual
 from ubp2.envs.workers import make_vector
 from ubp2.errors import UserError
 from ubp2.evaluation.rollout import filmed, summary
-from ubp2.runs import Run
+from ubp2.storage import population
+from ubp2.storage.runs import Run
 from ubp2.training import checkpoint
 from ubp2.training.evaluate import controller as make_controller
 from ubp2.training.evaluate import reward_correlations

@@ -13,7 +13,7 @@ import numpy as np
 from tests.conftest import ACTION, OBS, member, noisy, numpy_mlp, quick_jit
 from ubp2.agents import pebble, sac
 from ubp2.agents.sac import Transitions
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.models.networks import MLP
 from ubp2.models.normalizer import Normalizer
 from ubp2.replay import Replay

@@ -29,7 +29,7 @@ from tests.conftest import ACTION, OBS, quick_jit
 from ubp2.agents import mrn, sac
 from ubp2.agents.pebble import State
 from ubp2.agents.registry import make_agent
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.models.networks import MLP
 
 KEY = jax.random.key(5)

@@ -31,8 +31,8 @@ from ubp2.agents import bounded_reward, pebble, sac
 from ubp2.agents.base import Agent
 from ubp2.agents.pebble import State
 from ubp2.agents.registry import make_agent
-from ubp2.configs import Config
-from ubp2.resolving import resolve
+from ubp2.config.resolving import resolve
+from ubp2.config.schema import Config
 from ubp2.types import Preferences, RewardTargets, Segments
 
 KEY = jax.random.key(5)

@@ -15,7 +15,7 @@ import pytest
 from tests.agents.test_ubp2 import BATCH, MIXED, PAIRS, STATS, make_state, members, trained
 from tests.conftest import OBS, quick_jit
 from ubp2.agents import learning, reward
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.models import world_model
 from ubp2.models.networks import MLP
 from ubp2.models.world_model import WorldModel

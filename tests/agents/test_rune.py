@@ -20,7 +20,7 @@ from tests.agents.helpers import (
 from tests.conftest import ACTION, OBS, quick_jit
 from ubp2.agents import rune
 from ubp2.agents.registry import make_agent
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 
 KEY = jax.random.key(5)
 

@@ -30,10 +30,10 @@ from tests.conftest import ACTION, EPISODE, OBS, numpy_mlp, quick_jit
 from ubp2.agents import sac
 from ubp2.agents.registry import make_agent
 from ubp2.agents.sac import State, Transitions
-from ubp2.configs import Config
+from ubp2.config.resolving import resolve
+from ubp2.config.schema import Config
 from ubp2.errors import UserError
 from ubp2.models.normalizer import Normalizer
-from ubp2.resolving import resolve
 from ubp2.types import RewardTargets
 
 KEY = jax.random.key(3)

@@ -23,7 +23,7 @@ from tests.conftest import ACTION, OBS, quick_jit
 from ubp2 import replay as replay_
 from ubp2.agents import surf
 from ubp2.agents.registry import make_agent
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 
 KEY = jax.random.key(3)
 

@@ -19,7 +19,7 @@ from ubp2 import replay
 from ubp2.agents import learning, reward, ubp2
 from ubp2.agents.learning import State
 from ubp2.agents.registry import make_agent
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.errors import UserError
 from ubp2.models.networks import MLP
 from ubp2.models.normalizer import Normalizer

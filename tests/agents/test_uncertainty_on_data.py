@@ -19,11 +19,11 @@ from jax import Array
 
 from ubp2.agents import learning
 from ubp2.agents.registry import make_agent
-from ubp2.configs import Config, ModelConfig, PlannerConfig, PreferenceConfig, TrainingConfig
+from ubp2.config.resolving import resolve
+from ubp2.config.schema import Config, ModelConfig, PlannerConfig, PreferenceConfig, TrainingConfig
 from ubp2.models import world_model
 from ubp2.models.normalizer import Normalizer
 from ubp2.preference.teachers import oracle
-from ubp2.resolving import resolve
 from ubp2.types import Batch, Preferences
 
 SEEDS, UPDATES, HORIZON, COUNT, PAIRS, LENGTH = 3, 1000, 2, 32, 24, 4

@@ -20,9 +20,9 @@ from ubp2.bench.options import Plan
 from ubp2.bench.report import Report
 from ubp2.bench.subject import sized, subject, with_model
 from ubp2.bench.timing import compile_all
-from ubp2.cli import main
-from ubp2.config_io import from_dict, save_yaml
-from ubp2.configs import Config
+from ubp2.config.files import from_dict, save_yaml
+from ubp2.config.schema import Config
+from ubp2.terminal.cli import main
 
 COLUMNS = {
     "plan": {

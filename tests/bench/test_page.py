@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from ubp2.bench.options import Bench
-from ubp2.cli import _parse
+from ubp2.terminal.cli import _parse
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "performance.py"

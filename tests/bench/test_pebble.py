@@ -14,7 +14,7 @@ from ubp2.bench import flops, pebble_subject
 from ubp2.bench.options import Pebble
 from ubp2.bench.pebble import operations
 from ubp2.bench.subject import ACTION_DIM, OBS_DIM, with_model
-from ubp2.configs import Config, given
+from ubp2.config.schema import Config, given
 from ubp2.models import networks
 
 

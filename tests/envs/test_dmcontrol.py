@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ubp2.configs import EnvironmentConfig
+from ubp2.config.schema import EnvironmentConfig
 from ubp2.envs.base import Env
 from ubp2.envs.registry import list_ids, make
 from ubp2.errors import UserError

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from ubp2.configs import EnvironmentConfig
+from ubp2.config.schema import EnvironmentConfig
 from ubp2.envs.base import Env
 from ubp2.envs.registry import METAWORLD_TASKS, make
 from ubp2.errors import UserError
@@ -166,7 +166,7 @@ def test_without_opengl_only_rendering_fails():
     code = (
         "import ctypes.util; ctypes.util.find_library = lambda name: None\n"
         "import numpy as np\n"
-        "from ubp2.configs import EnvironmentConfig\n"
+        "from ubp2.config.schema import EnvironmentConfig\n"
         "from ubp2.envs.registry import make\n"
         "env = make('metaworld/door-close', EnvironmentConfig()); env.reset(0); env.step(np.zeros(4))\n"
         "try: env.render()\n"

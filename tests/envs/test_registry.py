@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from ubp2.configs import EnvironmentConfig
+from ubp2.config.schema import EnvironmentConfig
 from ubp2.envs.registry import list_ids, make
 from ubp2.errors import UserError
 

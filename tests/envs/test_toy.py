@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ubp2.configs import EnvironmentConfig
+from ubp2.config.schema import EnvironmentConfig
 from ubp2.envs.registry import make
 from ubp2.envs.toy import DECISIONS, RADIUS, Reach, optimal_action, optimal_return
 

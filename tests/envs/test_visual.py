@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from ubp2.configs import EnvironmentConfig, VisualConfig
+from ubp2.config.schema import EnvironmentConfig, VisualConfig
 from ubp2.envs import probes
 from ubp2.envs.adapter import adapt
 from ubp2.envs.base import EnvSpec
@@ -100,7 +100,7 @@ def test_mistakes_are_named() -> None:
 
 def test_without_opengl_it_is_told_before_anything_begins() -> None:
     """In a process of its own, because the backend is chosen when mujoco loads."""
-    code = "import ubp2.envs.registry as r, ubp2.configs as c; r.make('metaworld-visual/reach', c.EnvironmentConfig())"
+    code = "import ubp2.envs.registry as r, ubp2; r.make('metaworld-visual/reach', ubp2.Config().environment)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"MUJOCO_GL": "disable"}
     )

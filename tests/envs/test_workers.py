@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ubp2.configs import EnvironmentConfig
+from ubp2.config.schema import EnvironmentConfig
 from ubp2.envs import probes, worker
 from ubp2.envs.base import Lost
 from ubp2.envs.workers import RESTARTS, Inline, Workers, make_vector
@@ -259,7 +259,7 @@ def test_patience_is_a_time():
 
 SCRIPT = """
 import gymnasium, numpy as np, sys, time
-from ubp2.configs import EnvironmentConfig
+from ubp2.config.schema import EnvironmentConfig
 from ubp2.envs.probes import RewardOfAction
 from ubp2.envs.workers import make_vector
 class Mine(RewardOfAction): pass

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ubp2.config_io import from_dict, to_dict
+from ubp2.config.files import from_dict, to_dict
+from ubp2.config.presets import preset
+from ubp2.config.resolving import resolve
 from ubp2.evaluation.results import Results, Series
-from ubp2.presets import preset
-from ubp2.resolving import resolve
-from ubp2.runs import Metrics, Run
+from ubp2.storage.runs import Metrics, Run
 
 
 def run(

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.evaluation import made
-from ubp2 import cli
-from ubp2.cli import main
 from ubp2.errors import UserError
 from ubp2.evaluation.compare import as_data, as_grid, compare
 from ubp2.evaluation.protocol import SETTINGS
 from ubp2.evaluation.sources import parse
+from ubp2.terminal import cli
+from ubp2.terminal.cli import main
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from ubp2.config.presets import preset
+from ubp2.config.resolving import resolve
 from ubp2.errors import UserError
 from ubp2.evaluation.curves import Curve, RunCurves, mean_curve, read_run
 from ubp2.evaluation.plots import plot_runs
-from ubp2.presets import preset
-from ubp2.resolving import resolve
-from ubp2.runs import Metrics, Run
+from ubp2.storage.runs import Metrics, Run
 
 
 def make_run(

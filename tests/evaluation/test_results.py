@@ -13,8 +13,8 @@ import pytest
 from tests.evaluation import made
 from ubp2.errors import UserError
 from ubp2.evaluation.results import read_runs
-from ubp2.population import create
-from ubp2.runs import Metrics, Run
+from ubp2.storage.population import create
+from ubp2.storage.runs import Metrics, Run
 
 
 def test_a_run_is_one_series(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ import pytest
 from rich.console import Console
 
 from tests.experiments.test_cells import made
-from ubp2 import locks
 from ubp2.experiments import board
 from ubp2.experiments.board import Board
 from ubp2.experiments.cells import Group
-from ubp2.progress import Progress
+from ubp2.storage import locks
+from ubp2.terminal.progress import Progress
 
 
 def groups(out: Path) -> list[Group]:

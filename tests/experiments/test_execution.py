@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from ubp2 import locks
+from ubp2.config.presets import preset
 from ubp2.experiments import execution
 from ubp2.experiments.cells import Cell, Group
 from ubp2.experiments.execution import Workers
-from ubp2.presets import preset
+from ubp2.storage import locks
 
 SMALL = [
     "model.width: 16",

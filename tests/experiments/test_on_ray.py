@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from ubp2.config_io import overridden
+from ubp2.config.files import overridden
+from ubp2.config.presets import preset
+from ubp2.config.resolving import resolve
 from ubp2.errors import UserError
 from ubp2.experiments.cells import Cell, Group
 from ubp2.experiments.on_ray import RayWorkers
-from ubp2.presets import preset
-from ubp2.resolving import resolve
 
 SMALL = {
     "model.width": 16,

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.experiments.test_cells import evaluated, made, population
-from ubp2 import cli
-from ubp2.configs import given
+from ubp2.config.schema import given
 from ubp2.errors import UserError
 from ubp2.experiments import costs
 from ubp2.experiments.cells import Group, groups
 from ubp2.experiments.options import settings
+from ubp2.terminal import cli
 
 ROOT = Path(__file__).parents[2]
 

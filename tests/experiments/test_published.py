@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ubp2.config.presets import PAPER_TASKS
 from ubp2.evaluation.statistics import average_rank, worst_case_regret
 from ubp2.experiments.catalogue import EXPERIMENTS
 from ubp2.experiments.published import ABLATION, CONSERVATIVE, HORIZON, MAIN, PRINTED, Table
-from ubp2.presets import PAPER_TASKS
 
 # Averages of the printed entries that lie on a half, and were printed the lower way: before rounding, the paper's own
 # entries had more digits.

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.experiments.sweeps import evaluations, ran, resumed, sweep, waited, write
-from ubp2 import cli
+from ubp2.terminal import cli
 
 
 def checkpointed(out: Path) -> bool:

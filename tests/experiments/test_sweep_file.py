@@ -9,12 +9,12 @@ import pytest
 import yaml
 
 from tests.experiments.sweeps import TINY, write
-from ubp2 import cli
+from ubp2.config.presets import preset
+from ubp2.config.resolving import resolve
 from ubp2.errors import UserError
 from ubp2.experiments import plans, resources, sweep_file
 from ubp2.experiments.resources import Resources, Shape
-from ubp2.presets import preset
-from ubp2.resolving import resolve
+from ubp2.terminal import cli
 
 
 def planned(folder: Path, **changes: Any) -> plans.Plan:

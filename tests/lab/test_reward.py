@@ -19,22 +19,22 @@ from tests.conftest import member as member_of
 from ubp2 import replay as replay_
 from ubp2.agents import ubp2 as agent
 from ubp2.agents.learning import update
-from ubp2.archive import EpisodeArchive
-from ubp2.cli import main
-from ubp2.configs import Config
+from ubp2.config.presets import preset
+from ubp2.config.resolving import resolve
+from ubp2.config.schema import Config
 from ubp2.lab import measures, pairs, reward, settings, subject
 from ubp2.lab.fit import Judgement, Probe, Recorded, fit, judge
 from ubp2.lab.options import Reward
 from ubp2.models import world_model
 from ubp2.models.networks import MLP
+from ubp2.models.uncertainty import jensen_renyi
 from ubp2.models.world_model import WorldModel
 from ubp2.preference import buffer
 from ubp2.preference.teachers import oracle
-from ubp2.presets import preset
-from ubp2.resolving import resolve
-from ubp2.runs import Run
+from ubp2.storage.archive import EpisodeArchive
+from ubp2.storage.runs import Run
+from ubp2.terminal.cli import main
 from ubp2.types import Episode
-from ubp2.uncertainty import jensen_renyi
 
 LENGTH, SEGMENT = 20, 4
 SMALL = (

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from tests.labelling.page_fixtures import chromium, clips, person, server  # noqa: F401
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.labelling.desk import Desk, Rules
 from ubp2.labelling.leases import Leases
 from ubp2.labelling.tickets import Tickets
 from ubp2.preference.store import LabelStore
-from ubp2.runs import Run
+from ubp2.storage.runs import Run
 from ubp2.types import Query
 
 

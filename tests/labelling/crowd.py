@@ -26,12 +26,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ubp2 import locks
-from ubp2.archive import EpisodeArchive
-from ubp2.configs import Config, PreferenceConfig
+from ubp2.config.schema import Config, PreferenceConfig
 from ubp2.envs.registry import make
 from ubp2.preference.store import LabelStore
-from ubp2.runs import Run
+from ubp2.storage import locks
+from ubp2.storage.archive import EpisodeArchive
+from ubp2.storage.runs import Run
 from ubp2.types import Episode, Query
 
 LENGTH = 10  # decisions of a segment

@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ubp2.archive import EpisodeArchive
-from ubp2.configs import Config, EnvironmentConfig
+from ubp2.config.schema import Config, EnvironmentConfig
 from ubp2.envs import probes
 from ubp2.envs.adapter import adapt
 from ubp2.envs.base import Env
@@ -29,6 +28,7 @@ from ubp2.labelling import clips as module
 from ubp2.labelling.clips import Clips
 from ubp2.labelling.drawing import draw, measure
 from ubp2.labelling.render_process import simulate
+from ubp2.storage.archive import EpisodeArchive
 from ubp2.types import Episode
 
 LONG = 60.0  # seconds that a clip may take on a busy machine
@@ -452,7 +452,7 @@ def test_a_renderer_that_hangs_leaves_when_its_parent_was_killed(archive, tmp_pa
     script.write_text(
         "import time\n"
         "from pathlib import Path\n"
-        "from ubp2.configs import Config\n"
+        "from ubp2.config.schema import Config\n"
         "from ubp2.labelling.clips import Clips\n"
         "from tests.labelling.test_clips import slow\n"
         f"folder = Path({str(tmp_path)!r})\n"

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from tests.labelling import crowd
-from ubp2.archive import EpisodeArchive
 from ubp2.errors import UserError
 from ubp2.labelling.dataset import prepare
 from ubp2.preference.store import LabelStore
-from ubp2.runs import Run
+from ubp2.storage.archive import EpisodeArchive
+from ubp2.storage.runs import Run
 
 
 def test_questions_are_segments_of_the_recorded_episodes(tmp_path: Path) -> None:

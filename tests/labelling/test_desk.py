@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from tests.labelling.conftest import Clock, FakeClip, Place, question
-from ubp2 import locks
 from ubp2.labelling.leases import Leases
 from ubp2.labelling.security import Refused
 from ubp2.labelling.tickets import Ticket, Tickets, run_secret
+from ubp2.storage import locks
 
 
 def rows(place: Place) -> list[tuple]:

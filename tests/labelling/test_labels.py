@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ubp2 import cli
-from ubp2.configs import Config, PreferenceConfig
+from ubp2.config.schema import Config, PreferenceConfig
 from ubp2.envs.base import EnvSpec
 from ubp2.errors import UserError
 from ubp2.labelling import files, statistics, transfer
@@ -23,7 +22,8 @@ from ubp2.labelling.header import Header, require_same
 from ubp2.preference.imported import Label
 from ubp2.preference.store import LabelStore
 from ubp2.preference.verification import verify
-from ubp2.runs import Run
+from ubp2.storage.runs import Run
+from ubp2.terminal import cli
 from ubp2.types import Query
 
 CONFIG = Config(env="toy/reach", preferences=PreferenceConfig(segment_length=3))

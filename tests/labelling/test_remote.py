@@ -18,9 +18,7 @@ import pytest
 import ubp2
 from tests.labelling.conftest import FakeClips, question
 from tests.training.test_people import config, rows
-from ubp2.archive import EpisodeArchive
-from ubp2.cli import main
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.errors import UserError
 from ubp2.labelling import courier, parcels
 from ubp2.labelling.courier import Courier, check_address
@@ -29,7 +27,9 @@ from ubp2.labelling.serve import Served, start
 from ubp2.labelling.tickets import Tickets, run_secret
 from ubp2.preference.exchange import Event, Exchange, Place
 from ubp2.preference.store import LabelStore
-from ubp2.runs import Run
+from ubp2.storage.archive import EpisodeArchive
+from ubp2.storage.runs import Run
+from ubp2.terminal.cli import main
 from ubp2.types import Episode
 
 SPEC = {"obs_dim": 4, "action_dim": 2}

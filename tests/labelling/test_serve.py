@@ -18,12 +18,12 @@ import pytest
 
 from tests.labelling import crowd
 from tests.labelling.conftest import FakeClips, make_run
-from ubp2 import locks
-from ubp2.cli import main
 from ubp2.errors import UserError
 from ubp2.labelling import serve
 from ubp2.labelling.serve import default_instruction, start
 from ubp2.preference.store import LabelStore
+from ubp2.storage import locks
+from ubp2.terminal.cli import main
 
 
 def call(port: int, what: str, body: dict[str, Any] | None = None, **headers: str) -> tuple[int, dict[str, Any]]:

@@ -21,9 +21,9 @@ import numpy as np
 import pytest
 
 from tests.labelling.browser import Person
-from ubp2.archive import EpisodeArchive
 from ubp2.labelling.tickets import Tickets, run_secret
 from ubp2.preference.store import LabelStore
+from ubp2.storage.archive import EpisodeArchive
 
 SMALL = shlex.split(
     "--env toy/reach --steps 400 --training.warmup 100 --training.warmup-updates 2 --training.batch-size 8 "

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from tests.conftest import ACTION, OBS, noisy, quick_jit
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.models import imagination, world_model
 from ubp2.models.networks import MLP, apply_members, weights_as
+from ubp2.models.uncertainty import disagreement
 from ubp2.models.world_model import WorldModel
 from ubp2.planning import objective, optimizers
-from ubp2.uncertainty import disagreement
 
 ROWS = 20
 RANDOM = np.random.default_rng(0)

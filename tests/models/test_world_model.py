@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import ACTION, OBS, member, noisy, numpy_mlp, quick_jit
-from ubp2.configs import Config, ModelConfig
+from ubp2.config.schema import Config, ModelConfig
 from ubp2.models import normalizer, world_model
 from ubp2.models.networks import MLP
 from ubp2.models.world_model import WorldModel

@@ -14,7 +14,7 @@ import pytest
 from jax import Array
 
 from tests.conftest import ACTION, OBS, member, numpy_mlp, quick_jit
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.models import imagination, world_model
 from ubp2.models.networks import MLP
 from ubp2.models.world_model import WorldModel

@@ -13,7 +13,7 @@ import pytest
 from jax import Array
 
 from tests.conftest import quick_jit
-from ubp2.configs import PlannerConfig
+from ubp2.config.schema import PlannerConfig
 from ubp2.planning.optimizers import Plan, elite_weights, optimize
 
 HORIZON, ACTION = 3, 2

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ubp2 import config_io
+from ubp2.config import files as config_files
 from ubp2.preference.queries import STRATEGIES
 
 
@@ -17,4 +17,4 @@ def registry() -> Iterator[None]:
     yield
     for name in set(STRATEGIES) - set(names):
         del STRATEGIES[name]
-    config_io.FURTHER.clear()
+    config_files.FURTHER.clear()

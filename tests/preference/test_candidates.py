@@ -14,7 +14,7 @@ from scipy.stats import chi2
 
 from tests.conftest import quick_jit
 from ubp2 import replay as replay_
-from ubp2.configs import PreferenceConfig
+from ubp2.config.schema import PreferenceConfig
 from ubp2.preference import buffer, candidates
 from ubp2.replay import Replay
 from ubp2.types import Episode, Segments

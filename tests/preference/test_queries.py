@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.conftest import quick_jit
-from ubp2 import config_io
-from ubp2.configs import PreferenceConfig
+from ubp2.config import files as config_files
+from ubp2.config.schema import PreferenceConfig
 from ubp2.errors import UserError
 from ubp2.preference.queries import (
     STRATEGIES,
@@ -278,9 +278,9 @@ def test_strategies_by_name() -> None:
 def test_a_registered_strategy_is_a_value_of_the_configuration(registry: None) -> None:
     mine = {"preferences": {"strategy": "mine"}}
     with pytest.raises(UserError, match="preferences.strategy must be one of"):
-        config_io.from_dict(mine)
+        config_files.from_dict(mine)
     register("mine", ranked(disagreement))
     register("mine", ranked(entropy))  # a notebook runs its cells again
-    assert config_io.from_dict(mine).preferences.strategy == "mine"
+    assert config_files.from_dict(mine).preferences.strategy == "mine"
     with pytest.raises(UserError, match="'entropy' is a query strategy of ubp2 itself"):
         register("entropy", ranked(disagreement))

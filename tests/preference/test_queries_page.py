@@ -12,11 +12,11 @@ import pytest
 
 import ubp2
 from tests.training.helpers import table, tiny
-from ubp2.cli import _parse_train
-from ubp2.config_io import load_yaml
-from ubp2.configs import Config, PreferenceConfig
+from ubp2.config.files import load_yaml
+from ubp2.config.resolving import resolve
+from ubp2.config.schema import Config, PreferenceConfig
 from ubp2.preference.queries import STRATEGIES
-from ubp2.resolving import resolve
+from ubp2.terminal.cli import _parse_train
 
 FILE = Path(__file__).parents[2] / "docs" / "queries.md"
 pytestmark = pytest.mark.skipif(not FILE.exists(), reason="a source distribution has no docs")

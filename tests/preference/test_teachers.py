@@ -9,7 +9,7 @@ from typing import Any, get_args, get_type_hints
 import numpy as np
 import pytest
 
-from ubp2.configs import TeacherConfig
+from ubp2.config.schema import TeacherConfig
 from ubp2.errors import UserError
 from ubp2.preference.teachers import TEACHERS, Situation, Teacher, Traits, checked, make_teacher, oracle, traits
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ubp2.cli import main
+from ubp2.terminal.cli import main
 from ubp2.theory.options import STUDIES, Gain, Regret, words
 
 SMALLEST = {

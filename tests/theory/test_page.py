@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ubp2.cli import _parse
+from ubp2.terminal.cli import _parse
 from ubp2.theory.options import Report, words
 from ubp2.theory.report import parts
 

@@ -14,9 +14,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from ubp2.config_io import from_dict
-from ubp2.configs import Config
-from ubp2.runs import read_metrics
+from ubp2.config.files import from_dict
+from ubp2.config.schema import Config
+from ubp2.storage.runs import read_metrics
 from ubp2.training import checkpoint
 
 ROOT = Path(__file__).parents[2]

@@ -19,14 +19,15 @@ from tests.training.helpers import assert_same_run, rows, table, tiny
 from tests.training.test_population import SHORT, Uneven, alone, assert_close_run, train
 from tests.training.test_resume import command, stop_at
 from tests.training.test_session import make as near
-from ubp2 import api, population
+from ubp2 import api
 from ubp2.agents.registry import AGENTS as REGISTERED
-from ubp2.config_io import from_dict, save_yaml
-from ubp2.configs import Config
+from ubp2.config.files import from_dict, save_yaml
+from ubp2.config.resolving import MODEL_FREE
+from ubp2.config.schema import Config
 from ubp2.errors import UserError
 from ubp2.preference.queries import STRATEGIES
 from ubp2.preference.teachers import TEACHERS
-from ubp2.resolving import MODEL_FREE
+from ubp2.storage import population
 from ubp2.training import session
 
 AGENTS = ("ubp2", "mbp", "pebble", "rune", "mrn", "surf", "sac")  # a new agent is added here, and to COVER

@@ -18,9 +18,9 @@ import pytest
 from tests.training.helpers import environment, rows, tiny
 from ubp2 import api
 from ubp2.agents.registry import make_agent
-from ubp2.config_io import save_yaml
+from ubp2.config.files import save_yaml
+from ubp2.config.resolving import resolve
 from ubp2.envs.base import EnvSpec
-from ubp2.resolving import resolve
 from ubp2.training.compilation import Program
 from ubp2.training.programs import make_programs
 from ubp2.training.startup import Stopwatch

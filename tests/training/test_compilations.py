@@ -12,7 +12,7 @@ import pytest
 
 from tests.training.helpers import rows, tiny
 from ubp2 import api
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.system import resident_megabytes
 from ubp2.training import loop
 

@@ -11,10 +11,11 @@ import pytest
 from tests.training.helpers import assert_same_run, tiny
 from tests.training.test_people import Person
 from tests.training.test_resume import command
-from ubp2 import api, population
+from ubp2 import api
 from ubp2.agents.registry import AGENTS
-from ubp2.config_io import save_yaml
-from ubp2.configs import Config
+from ubp2.config.files import save_yaml
+from ubp2.config.schema import Config
+from ubp2.storage import population
 
 N = 100
 QUICK = {("pebble", 1), ("surf", 2)}  # the others with `make test-all`; ubp2 has tests of its own in test_resume.py

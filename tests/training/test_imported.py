@@ -15,13 +15,13 @@ import pytest
 from tests.training.helpers import assert_same_run, json_of, rows, saved, tiny, ubp2
 from tests.training.test_resume import MOMENTS, command, stop_at
 from ubp2 import api
-from ubp2.config_io import save_yaml
-from ubp2.configs import Config
+from ubp2.config.files import save_yaml
+from ubp2.config.schema import Config
 from ubp2.errors import UserError
 from ubp2.labelling import files, transfer
 from ubp2.preference.records import encode
 from ubp2.preference.store import LabelStore
-from ubp2.runs import Run
+from ubp2.storage.runs import Run
 from ubp2.training import loop
 from ubp2.training.state import Counters, State
 

@@ -24,11 +24,11 @@ from tests.training.helpers import (
 )
 from ubp2 import api
 from ubp2.agents.registry import make_agent
-from ubp2.archive import EpisodeArchive
-from ubp2.config_io import load_yaml
+from ubp2.config.files import load_yaml
+from ubp2.config.resolving import resolve
 from ubp2.envs.toy import Reach
 from ubp2.preference.store import LabelStore
-from ubp2.resolving import resolve
+from ubp2.storage.archive import EpisodeArchive
 from ubp2.training import loop, session
 from ubp2.training.programs import Programs, memory
 from ubp2.training.state import Device

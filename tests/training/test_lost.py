@@ -14,10 +14,11 @@ import pytest
 
 from tests.training.helpers import assert_same_run, longer, rows, saved, table, tiny
 from tests.training.test_resume import stop_at
-from ubp2 import api, population
-from ubp2.configs import Config
+from ubp2 import api
+from ubp2.config.schema import Config
 from ubp2.envs.toy import Reach
 from ubp2.errors import UserError
+from ubp2.storage import population
 from ubp2.training.state import episode_seed
 
 FIRST = 1  # the seed of the first member: of its episodes, and of those of the second, some are lost

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import ubp2
-from ubp2.archive import EpisodeArchive
-from ubp2.config_io import overridden
-from ubp2.configs import Config
+from ubp2.config.files import overridden
+from ubp2.config.schema import Config
 from ubp2.preference.store import LabelStore, Pending
+from ubp2.storage.archive import EpisodeArchive
 from ubp2.training import asking
 
 SMALL = {

@@ -26,13 +26,14 @@ from tests.training.helpers import (
     untimed,
 )
 from tests.training.test_resume import command, stop_at
-from ubp2 import api, population
-from ubp2.archive import EpisodeArchive
-from ubp2.config_io import load_yaml, save_yaml
-from ubp2.configs import Config
+from ubp2 import api
+from ubp2.config.files import load_yaml, save_yaml
+from ubp2.config.schema import Config
 from ubp2.envs.toy import Reach
 from ubp2.errors import UserError
-from ubp2.runs import Run
+from ubp2.storage import population
+from ubp2.storage.archive import EpisodeArchive
+from ubp2.storage.runs import Run
 from ubp2.training import checkpoint
 
 SEEDS = 2

@@ -17,13 +17,14 @@ import numpy as np
 import pytest
 
 from tests.training.helpers import assert_same_run, environment, longer, rows, saved, tiny
-from ubp2 import api, runs
-from ubp2.config_io import load_yaml, save_yaml
-from ubp2.configs import Config
-from ubp2.database import Database
+from ubp2 import api
+from ubp2.config.files import load_yaml, save_yaml
+from ubp2.config.resolving import resolve
+from ubp2.config.schema import Config
 from ubp2.envs.toy import Reach
 from ubp2.errors import UserError
-from ubp2.resolving import resolve
+from ubp2.storage import runs
+from ubp2.storage.database import Database
 from ubp2.training import checkpoint
 from ubp2.training.ongoing import Ongoing
 
@@ -95,7 +96,7 @@ class _Then:
 def command(arguments: list[str | Path], moment: str, count: int, number: int, times: int = 1) -> Any:
     """`ubp2 ...` in a process of its own that sends itself a signal at a moment."""
     code = (
-        "import sys, pytest; from tests.training.test_resume import send_at; from ubp2.cli import main\n"
+        "import sys, pytest; from tests.training.test_resume import send_at; from ubp2.terminal.cli import main\n"
         f"send_at(pytest.MonkeyPatch(), {moment!r}, {count}, {number}, {times}); sys.exit(main(sys.argv[1:]))"
     )
     line = [sys.executable, "-c", code, *map(str, arguments)]

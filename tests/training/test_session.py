@@ -13,17 +13,18 @@ import pytest
 
 from tests.training.helpers import agent_arrays, assert_same_run, labels, rows, saved, table, tiny
 from tests.training.test_resume import stop_at
-from ubp2 import api, population
-from ubp2.archive import EpisodeArchive
-from ubp2.cli import main
-from ubp2.config_io import save_yaml
-from ubp2.configs import Config
+from ubp2 import api
+from ubp2.config.files import save_yaml
+from ubp2.config.resolving import resolve
+from ubp2.config.schema import Config
 from ubp2.envs.base import EnvSpec
 from ubp2.envs.toy import Reach
 from ubp2.errors import UserError
 from ubp2.preference.store import LabelStore
 from ubp2.preference.teachers import Situation, make_teacher
-from ubp2.resolving import resolve
+from ubp2.storage import population
+from ubp2.storage.archive import EpisodeArchive
+from ubp2.terminal.cli import main
 from ubp2.training import session
 
 # Half of all segments are below the mean of the recent ones, and so a pair is skipped about one time in four.

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from tests.training.helpers import rows, table, tiny
-from ubp2 import api, population
+from ubp2 import api
 from ubp2.preference.queries import STRATEGIES
+from ubp2.storage import population
 
 FAST = {"kcenter-disagreement"}
 NAMES = [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in STRATEGIES]

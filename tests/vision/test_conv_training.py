@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
-from ubp2.cli import main
-from ubp2.configs import EnvironmentConfig, VisualConfig
+from ubp2.config.schema import EnvironmentConfig, VisualConfig
 from ubp2.envs.base import VectorEnv
 from ubp2.envs.workers import make_vector
 from ubp2.errors import UserError
+from ubp2.terminal.cli import main
 from ubp2.vision import conv, conv_training
 from ubp2.vision.watching import HOLD, Film, watch
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ubp2.configs import VisualConfig
+from ubp2.config.schema import VisualConfig
 from ubp2.errors import UserError
 from ubp2.vision import conv, encoders
 from ubp2.vision.dinov2 import Sizes

@@ -8,7 +8,7 @@ import signal
 import numpy as np
 import pytest
 
-from ubp2.configs import EnvironmentConfig, VisualConfig
+from ubp2.config.schema import EnvironmentConfig, VisualConfig
 from ubp2.envs.base import Lost
 from ubp2.envs.workers import Workers, make_vector
 from ubp2.errors import UserError

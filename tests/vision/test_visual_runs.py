@@ -14,15 +14,16 @@ import pytest
 
 from tests.training.helpers import assert_same_run, saved, tiny
 from tests.training.test_resume import command
-from ubp2 import api, population
-from ubp2.archive import EpisodeArchive
-from ubp2.config_io import save_yaml
-from ubp2.configs import Config, PreferenceConfig, TrainingConfig
+from ubp2 import api
+from ubp2.config.files import save_yaml
+from ubp2.config.resolving import resolve
+from ubp2.config.schema import Config, PreferenceConfig, TrainingConfig
 from ubp2.envs.toy import Reach
 from ubp2.errors import UserError
 from ubp2.labelling.clips import Clips
 from ubp2.preference.store import LabelStore
-from ubp2.resolving import resolve
+from ubp2.storage import population
+from ubp2.storage.archive import EpisodeArchive
 from ubp2.training.programs import memory
 from ubp2.vision import reels
 

@@ -12,7 +12,7 @@ from jax import Array
 
 from ubp2.agents.base import Metrics
 from ubp2.agents.gradients import descend
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.models import losses, normalizer
 from ubp2.models.networks import MLP, apply_members, apply_own, by_blocks, ensemble
 from ubp2.models.normalizer import Normalizer

@@ -15,13 +15,13 @@ from jax import Array
 from ubp2.agents import gradients
 from ubp2.agents import reward as reward_
 from ubp2.agents.base import Metrics
-from ubp2.configs import Config, given
+from ubp2.config.schema import Config, given
 from ubp2.models import losses, world_model
 from ubp2.models.networks import MLP, compute_type, weights_as
 from ubp2.models.normalizer import Normalizer
+from ubp2.models.uncertainty import disagreement, jensen_renyi, spread
 from ubp2.models.world_model import WorldModel
 from ubp2.types import Batch, Preferences, RewardTargets
-from ubp2.uncertainty import disagreement, jensen_renyi, spread
 
 __all__ = ["LAMBDA_RANGE", "State", "coefficients", "descend", "make_optimizers", "uncertainties", "update"]
 

@@ -19,7 +19,7 @@ from ubp2.agents.branch import when
 from ubp2.agents.gradients import descend
 from ubp2.agents.pebble import Parts, State
 from ubp2.agents.sac import Transitions
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.models import losses, normalizer
 from ubp2.models.networks import MLP
 from ubp2.types import Preferences

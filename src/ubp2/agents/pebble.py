@@ -24,7 +24,7 @@ from ubp2.agents.base import Action, Agent, Metrics
 from ubp2.agents.bounded_reward import Crop, rewards
 from ubp2.agents.branch import when
 from ubp2.agents.sac import Transitions
-from ubp2.configs import NEIGHBOUR, Config
+from ubp2.config.schema import NEIGHBOUR, Config
 from ubp2.models import losses, normalizer
 from ubp2.models.networks import MLP
 from ubp2.models.normalizer import Normalizer

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from ubp2.agents import mrn, pebble, rune, sac, surf, ubp2
 from ubp2.agents.base import Agent
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.errors import unknown_name
 
 __all__ = ["AGENTS", "make_agent"]
 
 AGENTS: dict[str, Callable[[Config, int, int], Agent]] = {
     "ubp2": ubp2.make_agent,
-    "mbp": ubp2.make_agent,  # its switches are set by `ubp2.resolving`
+    "mbp": ubp2.make_agent,  # its switches are set by `ubp2.config.resolving`
     "sac": sac.make_agent,
     "pebble": pebble.make_agent,
     "rune": rune.make_agent,

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ubp2.agents.base import Metrics
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.models import losses, world_model
 from ubp2.models.networks import MLP
 from ubp2.models.normalizer import Normalizer

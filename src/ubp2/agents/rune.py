@@ -10,7 +10,7 @@ from jax import Array
 from ubp2.agents import pebble
 from ubp2.agents.base import Agent
 from ubp2.agents.pebble import Parts, State
-from ubp2.configs import Config, given
+from ubp2.config.schema import Config, given
 
 __all__ = ["coefficient", "make_agent", "pay"]
 

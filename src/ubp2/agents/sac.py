@@ -18,7 +18,7 @@ from jax import Array
 
 from ubp2.agents.base import Action, Agent, Metrics
 from ubp2.agents.gradients import descend
-from ubp2.configs import Config, given
+from ubp2.config.schema import Config, given
 from ubp2.models import losses, normalizer, world_model
 from ubp2.models.networks import MLP, compute_type, ensemble, weights_as
 from ubp2.models.normalizer import Normalizer

@@ -16,7 +16,7 @@ from ubp2 import replay as replay_
 from ubp2.agents import bounded_reward, pebble
 from ubp2.agents.base import Agent
 from ubp2.agents.pebble import Parts
-from ubp2.configs import Config, given
+from ubp2.config.schema import Config, given
 from ubp2.models import normalizer
 from ubp2.models.networks import MLP
 from ubp2.models.normalizer import Normalizer

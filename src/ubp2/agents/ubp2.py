@@ -11,7 +11,7 @@ from jax import Array
 
 from ubp2.agents.base import Action, Agent
 from ubp2.agents.learning import LAMBDA_RANGE, State, coefficients, make_optimizers, update
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.models import normalizer, world_model
 from ubp2.planning.planner import Steering, plan
 from ubp2.types import Scores, Segments

@@ -15,7 +15,7 @@ from jax import Array
 from ubp2.bench.straightforward import member_by_member
 from ubp2.bench.subject import ACTION_DIM, OBS_DIM, Subject, moved, with_model
 from ubp2.bench.timing import jit
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.models import imagination, world_model
 from ubp2.models.networks import MLP, compute_type
 from ubp2.models.normalizer import Normalizer

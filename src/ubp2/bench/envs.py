@@ -11,7 +11,7 @@ import numpy as np
 from ubp2.bench.options import Envs
 from ubp2.bench.report import Report, Row
 from ubp2.bench.timing import median_seconds
-from ubp2.configs import EnvironmentConfig
+from ubp2.config.schema import EnvironmentConfig
 from ubp2.envs.base import VectorEnv
 from ubp2.envs.workers import make_vector
 

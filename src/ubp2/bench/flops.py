@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jax.extend.core import jaxprs_in_params
 
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.models.heads import value_outputs
 
 __all__ = ["network", "plan", "traced"]

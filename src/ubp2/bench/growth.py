@@ -9,7 +9,7 @@ from ubp2.bench import flops
 from ubp2.bench.report import Row
 from ubp2.bench.subject import ACTION_DIM, OBS_DIM, subject, with_model
 from ubp2.bench.timing import compile_all, median_seconds
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 
 __all__ = ["measure"]
 

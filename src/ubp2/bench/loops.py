@@ -20,7 +20,7 @@ from ubp2.agents import bounded_reward, sac
 from ubp2.agents.gradients import descend
 from ubp2.agents.sac import Transitions
 from ubp2.bench.timing import jit
-from ubp2.configs import Config, given
+from ubp2.config.schema import Config, given
 from ubp2.models import losses, normalizer
 from ubp2.models.networks import MLP, compute_type, weights_as
 from ubp2.models.normalizer import Normalizer

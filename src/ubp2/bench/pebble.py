@@ -17,7 +17,7 @@ from ubp2.bench.pebble_subject import Work
 from ubp2.bench.report import Report, Row
 from ubp2.bench.subject import ACTION_DIM, OBS_DIM
 from ubp2.bench.timing import compile_all, jit, medians
-from ubp2.configs import Config, given
+from ubp2.config.schema import Config, given
 from ubp2.models.networks import compute_type
 
 __all__ = ["measure", "operations"]

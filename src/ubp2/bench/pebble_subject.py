@@ -18,12 +18,12 @@ from ubp2.bench import loops
 from ubp2.bench.options import Pebble
 from ubp2.bench.subject import Subject, moved, subject, with_model
 from ubp2.bench.timing import jit
-from ubp2.config_io import load_yaml
-from ubp2.configs import Config, ModelConfig, PreferenceConfig, TrainingConfig, given
+from ubp2.config.files import load_yaml
+from ubp2.config.resolving import resolve
+from ubp2.config.schema import Config, ModelConfig, PreferenceConfig, TrainingConfig, given
 from ubp2.models.networks import MLP
 from ubp2.preference import buffer
 from ubp2.replay import Replay
-from ubp2.resolving import resolve
 from ubp2.training.programs import Memory
 from ubp2.training.seeds import join, lift, take
 from ubp2.types import Batch, Frame

@@ -15,8 +15,8 @@ from ubp2.bench.options import Start
 from ubp2.bench.report import Report, Row
 from ubp2.bench.timing import on_gpu
 from ubp2.errors import UserError
-from ubp2.population import members
-from ubp2.runs import read_metrics
+from ubp2.storage.population import members
+from ubp2.storage.runs import read_metrics
 
 __all__ = ["measure"]
 

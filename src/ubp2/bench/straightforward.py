@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ubp2.configs import ModelConfig
+from ubp2.config.schema import ModelConfig
 from ubp2.models import heads, imagination, world_model
 from ubp2.models.imagination import Imagined
 from ubp2.models.networks import MLP
+from ubp2.models.uncertainty import disagreement
 from ubp2.models.world_model import WorldModel
-from ubp2.uncertainty import disagreement
 
 __all__ = ["member_by_member"]
 

@@ -13,13 +13,13 @@ from jax import Array
 from ubp2.agents.registry import make_agent
 from ubp2.bench.options import Plan, Start, Train, Update
 from ubp2.bench.timing import on_gpu
-from ubp2.config_io import load_yaml
-from ubp2.configs import Config, ModelConfig, given
+from ubp2.config.files import load_yaml
+from ubp2.config.presets import preset
+from ubp2.config.resolving import resolve
+from ubp2.config.schema import Config, ModelConfig, given
 from ubp2.envs.base import EnvSpec
 from ubp2.models.networks import MLP
 from ubp2.models.normalizer import Normalizer
-from ubp2.presets import preset
-from ubp2.resolving import resolve
 from ubp2.training.programs import Memory, Programs, make_programs
 from ubp2.types import Frame
 

@@ -25,7 +25,7 @@ from ubp2.bench.options import Train
 from ubp2.bench.report import Report, Row
 from ubp2.bench.subject import base_config
 from ubp2.bench.timing import memory_megabytes, worker_megabytes
-from ubp2.configs import CheckpointConfig, Config, EvaluationConfig
+from ubp2.config.schema import CheckpointConfig, Config, EvaluationConfig
 from ubp2.envs.workers import make_vector
 from ubp2.system import resident_megabytes
 from ubp2.training import asking, compilation, loop

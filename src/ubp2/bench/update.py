@@ -15,7 +15,7 @@ from ubp2.bench.options import Update
 from ubp2.bench.report import Report
 from ubp2.bench.subject import ACTION_DIM, OBS_DIM, Subject, sized, subject, with_model
 from ubp2.bench.timing import compile_all, median_seconds, memory_megabytes, product_rate
-from ubp2.configs import Config, given
+from ubp2.config.schema import Config, given
 from ubp2.models.networks import compute_type
 from ubp2.preference import buffer
 from ubp2.training.programs import Memory

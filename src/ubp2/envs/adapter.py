@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
-from ubp2.configs import EnvironmentConfig, VisualConfig
+from ubp2.config.schema import EnvironmentConfig, VisualConfig
 from ubp2.envs.base import Env, EnvSpec, Outcome
 from ubp2.envs.visual import Watched
 from ubp2.errors import UserError, unknown_name

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
-from ubp2.configs import EnvironmentConfig
+from ubp2.config.schema import EnvironmentConfig
 from ubp2.envs.adapter import Adapter, clock
 from ubp2.envs.base import Env
 from ubp2.envs.gl import choose_backend, no_rendering

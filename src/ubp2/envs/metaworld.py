@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 
-from ubp2.configs import EnvironmentConfig
+from ubp2.config.schema import EnvironmentConfig
 from ubp2.envs.adapter import Adapter, clock
 from ubp2.envs.base import Env
 from ubp2.envs.gl import choose_backend, no_rendering

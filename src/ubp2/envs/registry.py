@@ -8,7 +8,7 @@ import importlib.util
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ubp2.configs import EnvironmentConfig, VisualConfig
+from ubp2.config.schema import EnvironmentConfig, VisualConfig
 from ubp2.envs.base import Env
 from ubp2.envs.visual import SUFFIX, Watched, base_id, is_visual, visual_id
 from ubp2.errors import UserError, did_you_mean, unknown_name

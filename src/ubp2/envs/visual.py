@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ubp2.configs import VisualConfig
+from ubp2.config.schema import VisualConfig
 from ubp2.envs.base import Env, Outcome
 from ubp2.errors import UserError, unknown_name
 

@@ -26,7 +26,7 @@ from typing import IO
 import gymnasium
 import numpy as np
 
-from ubp2.configs import EnvironmentConfig, VisualConfig
+from ubp2.config.schema import EnvironmentConfig, VisualConfig
 from ubp2.envs.base import Env, EnvSpec, Faulty, Lost, VectorEnv
 from ubp2.envs.worker import Worker
 from ubp2.envs.worker_process import RENDER, RESET, STEP, map_slots

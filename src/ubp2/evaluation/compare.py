@@ -18,7 +18,7 @@ from ubp2.evaluation.results import Controller, Results, Series, checked
 from ubp2.evaluation.scores import align, titles
 from ubp2.evaluation.sources import Source, gather
 from ubp2.evaluation.statistics import Wilcoxon
-from ubp2.runs import Run
+from ubp2.storage.runs import Run
 
 __all__ = ["Comparison", "Duel", "as_data", "as_grid", "compare"]
 

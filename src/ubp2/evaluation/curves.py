@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ubp2.runs import Run, read_metrics
+from ubp2.storage.runs import Run, read_metrics
 
 __all__ = ["Curve", "RunCurves", "aligned", "mean_curve", "read_run"]
 

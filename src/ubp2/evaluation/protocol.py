@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ubp2.config_io import leaves
-from ubp2.configs import Config, TeacherConfig
+from ubp2.config.files import leaves
+from ubp2.config.schema import Config, TeacherConfig
 from ubp2.errors import UserError, unknown_name
 
 __all__ = ["SETTINGS", "Bound", "check", "check_vary", "method_names", "method_settings", "protocol_of", "same_method"]

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ubp2.config.presets import PAPER_TASKS
 from ubp2.evaluation.grids import GAP, Cell, Grid, Row
 from ubp2.evaluation.measures import count
 from ubp2.evaluation.protocol import SETTINGS
 from ubp2.evaluation.results import Results, Series
 from ubp2.evaluation.scores import Scores, titles
 from ubp2.evaluation.tables import Published
-from ubp2.presets import PAPER_TASKS
 
 __all__ = ["Clip", "clips", "machines", "protocols", "run_commands", "shortfalls"]
 

@@ -14,7 +14,6 @@ from typing import NamedTuple, TypedDict, Unpack
 import numpy as np
 
 from ubp2._version import __version__
-from ubp2.database import disk_errors
 from ubp2.errors import UserError
 from ubp2.evaluation import drawings, grids, measures, page, provenance
 from ubp2.evaluation.grids import Cell, Grid, Row
@@ -22,6 +21,7 @@ from ubp2.evaluation.page import Section
 from ubp2.evaluation.results import Results
 from ubp2.evaluation.scores import Scores, score, titles
 from ubp2.evaluation.tables import Published, main_grid
+from ubp2.storage.database import disk_errors
 
 __all__ = ["Options", "Written", "check_out", "produce", "raw_scores", "write"]
 

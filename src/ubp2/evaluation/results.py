@@ -15,12 +15,12 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ubp2 import population
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.errors import UserError
 from ubp2.evaluation import protocol
 from ubp2.evaluation.curves import Curve, RunCurves
-from ubp2.runs import Run, read_metrics
+from ubp2.storage import population
+from ubp2.storage.runs import Run, read_metrics
 
 __all__ = ["Controller", "Results", "Series", "checked", "read_runs"]
 

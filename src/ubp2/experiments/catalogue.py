@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
+from ubp2.config.presets import PAPER_TASKS
 from ubp2.errors import UserError, did_you_mean, unknown_name
 from ubp2.experiments.published import ABLATION, CONSERVATIVE, HORIZON, MAIN, SELECTION, Table, at_horizon
-from ubp2.presets import PAPER_TASKS
 
 __all__ = ["ALIASES", "EXPERIMENTS", "Experiment", "Method", "chosen_methods", "chosen_tasks", "find"]
 

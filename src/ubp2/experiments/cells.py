@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ubp2 import population
-from ubp2.config_io import differences, load_yaml, overridden, save_yaml
-from ubp2.configs import Config, given
+from ubp2.config.files import differences, load_yaml, overridden, save_yaml
+from ubp2.config.presets import PAPER_TASKS, preset
+from ubp2.config.resolving import MODEL_FREE, labels_that_fit, resolve
+from ubp2.config.schema import Config, given
 from ubp2.errors import UserError
 from ubp2.experiments.catalogue import Experiment, Method
-from ubp2.presets import PAPER_TASKS, preset
-from ubp2.resolving import MODEL_FREE, labels_that_fit, resolve
-from ubp2.runs import read_metrics
+from ubp2.storage import population
+from ubp2.storage.runs import read_metrics
 
 __all__ = ["Cell", "Group", "cells", "folder_of", "groups", "short"]
 

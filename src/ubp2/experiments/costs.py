@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ubp2 import population
-from ubp2.configs import Config, given
+from ubp2.config.resolving import MODEL_FREE
+from ubp2.config.schema import Config, given
 from ubp2.envs.visual import is_visual
 from ubp2.errors import UserError
 from ubp2.experiments.cells import Group
-from ubp2.resolving import MODEL_FREE
-from ubp2.runs import read_metrics
+from ubp2.storage import population
+from ubp2.storage.runs import read_metrics
 
 __all__ = ["Cost", "Rate", "device_kind", "duration", "estimate"]
 

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ubp2 import locks, population
 from ubp2.errors import UserError
 from ubp2.experiments.cells import Group, short, write_config
 from ubp2.experiments.child import PARENT
 from ubp2.signals import CHECKPOINTED
+from ubp2.storage import locks, population
 
 __all__ = ["Outcome", "Workers", "command", "decision", "failure", "label", "last_rows", "written"]
 

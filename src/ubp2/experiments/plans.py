@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ubp2.config_io import overridden
-from ubp2.configs import Config
+from ubp2.config.files import overridden
+from ubp2.config.schema import Config
 from ubp2.envs.base import EnvSpec
 from ubp2.envs.visual import base_id, is_visual
 from ubp2.errors import UserError

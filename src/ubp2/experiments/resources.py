@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ubp2.configs import Config, given
+from ubp2.config.schema import Config, given
 from ubp2.errors import UserError, unknown_name
 
 __all__ = ["Resources", "Shape", "gpu_megabytes", "largest", "needed", "overriding"]

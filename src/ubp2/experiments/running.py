@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ubp2 import locks, signals
-from ubp2.database import disk_errors
+from ubp2 import signals
 from ubp2.errors import UserError
 from ubp2.experiments import costs
 from ubp2.experiments.board import Board
@@ -24,8 +23,10 @@ from ubp2.experiments.cells import Group
 from ubp2.experiments.execution import Outcome, Workers, label
 from ubp2.experiments.on_ray import RayWorkers
 from ubp2.experiments.plans import How, Plan, refreshed
-from ubp2.progress import Progress
 from ubp2.signals import CHECKPOINTED
+from ubp2.storage import locks
+from ubp2.storage.database import disk_errors
+from ubp2.terminal.progress import Progress
 
 __all__ = ["STOP", "Answer", "Summary", "answer", "run", "stopped_by_file"]
 

@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from ubp2 import locks, signals
+from ubp2 import signals
 from ubp2.errors import UserError, did_you_mean
 from ubp2.experiments import board, on_slurm, plans, running, sweep_file
 from ubp2.experiments.execution import Workers, failure, label
@@ -19,6 +19,7 @@ from ubp2.experiments.options import WORKS, Sweep
 from ubp2.experiments.plans import Plan
 from ubp2.experiments.running import STOP, Answer, Summary
 from ubp2.experiments.sweep_file import FILE, SweepFile
+from ubp2.storage import locks
 
 __all__ = ["answer"]
 

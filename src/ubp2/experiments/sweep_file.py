@@ -16,8 +16,8 @@ from typing import Any
 
 import yaml
 
-from ubp2.config_io import overridden
-from ubp2.configs import Config
+from ubp2.config.files import overridden
+from ubp2.config.schema import Config
 from ubp2.errors import UserError, did_you_mean, unknown_name
 from ubp2.evaluation.protocol import SETTINGS
 from ubp2.experiments import resources

@@ -14,15 +14,15 @@ from jax import Array
 from ubp2 import replay as replay_
 from ubp2.agents import learning
 from ubp2.agents.reward import preference_logits, supervise
-from ubp2.configs import Config, given
+from ubp2.config.schema import Config, given
 from ubp2.models import losses, world_model
 from ubp2.models.networks import compute_type, weights_as
 from ubp2.models.normalizer import Normalizer
+from ubp2.models.uncertainty import jensen_renyi, spread
 from ubp2.models.world_model import WorldModel
 from ubp2.preference import buffer
 from ubp2.replay import Replay
 from ubp2.types import Batch, Preferences
-from ubp2.uncertainty import jensen_renyi, spread
 
 __all__ = ["Judgement", "Probe", "Recorded", "fit", "fit_and_judge", "judge"]
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.errors import UserError
 from ubp2.lab import measures, pairs
 from ubp2.lab.fit import Judgement, Probe, Recorded, fit_and_judge

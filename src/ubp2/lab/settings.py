@@ -1,7 +1,7 @@
 """Settings: names for overrides of the configuration, from a file, the command line or the built-in list.
 
-A field is named with dots, as in flags. There is no list of fields here: whatever `ubp2.configs` has can be varied,
-and mistakes are told as `ubp2.config_io` tells them.
+A field is named with dots, as in flags. There is no list of fields here: whatever `ubp2.config.schema` has can be
+varied, and mistakes are told as `ubp2.config.files` tells them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 
 import yaml
 
-from ubp2.config_io import overridden
-from ubp2.configs import Config
+from ubp2.config.files import overridden
+from ubp2.config.resolving import resolve
+from ubp2.config.schema import Config
 from ubp2.errors import UserError
-from ubp2.resolving import resolve
 
 __all__ = ["BUILT_IN", "Settings", "configs", "gather"]
 

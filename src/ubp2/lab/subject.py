@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ubp2.archive import EpisodeArchive
-from ubp2.configs import Config
+from ubp2.config.presets import preset
+from ubp2.config.schema import Config
 from ubp2.errors import UserError
 from ubp2.lab import settings
 from ubp2.lab.options import Reward, check
 from ubp2.lab.settings import Settings
-from ubp2.population import run_folders
-from ubp2.presets import preset
-from ubp2.runs import Run
+from ubp2.storage.archive import EpisodeArchive
+from ubp2.storage.population import run_folders
+from ubp2.storage.runs import Run
 from ubp2.types import Episode
 
 __all__ = ["Subject", "gather", "places", "split"]

@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.envs.visual import base_id, is_visual
 from ubp2.envs.workers import Factory, write_order
 from ubp2.errors import UserError

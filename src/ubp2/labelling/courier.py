@@ -23,15 +23,15 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from ubp2.archive import EpisodeArchive, digest
-from ubp2.config_io import to_dict
+from ubp2.config.files import to_dict
 from ubp2.errors import UserError
 from ubp2.labelling import parcels
 from ubp2.labelling.options import TRAINER_VARIABLE
 from ubp2.labelling.tickets import run_secret
 from ubp2.preference.exchange import Event, Exchange
 from ubp2.preference.store import LabelStore
-from ubp2.runs import Run
+from ubp2.storage.archive import EpisodeArchive, digest
+from ubp2.storage.runs import Run
 
 __all__ = ["Courier", "check_address"]
 

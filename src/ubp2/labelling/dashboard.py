@@ -9,7 +9,7 @@ from typing import Any
 from ubp2.labelling.agreement import summary
 from ubp2.labelling.choices import UNSURE
 from ubp2.preference.store import Given, LabelStore
-from ubp2.runs import read_metrics
+from ubp2.storage.runs import read_metrics
 
 __all__ = ["Dashboard"]
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ubp2 import population
-from ubp2.archive import EpisodeArchive
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.errors import UserError
 from ubp2.preference.store import LabelStore
-from ubp2.runs import Run
+from ubp2.storage import population
+from ubp2.storage.archive import EpisodeArchive
+from ubp2.storage.runs import Run
 from ubp2.types import Episode, Query
 
 __all__ = ["prepare"]

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ubp2 import locks
 from ubp2.labelling import choices
 from ubp2.labelling.choices import Choice
 from ubp2.labelling.gallery import ClipSource, Gallery
@@ -22,6 +21,7 @@ from ubp2.labelling.security import Refused
 from ubp2.labelling.tickets import Ticket, Tickets
 from ubp2.labelling.view import View
 from ubp2.preference.store import Given, LabelStore
+from ubp2.storage import locks
 
 __all__ = ["Desk", "Hand", "Rules"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ubp2._version import __version__
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.errors import UserError
 from ubp2.preference.imported import Label
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ubp2 import population
 from ubp2.errors import UserError
 from ubp2.labelling import statistics, transfer
 from ubp2.labelling.labels_options import Export, Import, Labels, Stats, Verify
+from ubp2.storage import population
 
 __all__ = ["answer"]
 

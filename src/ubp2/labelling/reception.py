@@ -21,8 +21,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from ubp2.archive import EpisodeArchive, digest
-from ubp2.config_io import from_dict
+from ubp2.config.files import from_dict
 from ubp2.errors import UserError
 from ubp2.labelling import parcels, wire
 from ubp2.labelling.app import HANDLERS
@@ -30,7 +29,8 @@ from ubp2.labelling.desk import Desk
 from ubp2.labelling.security import TRAINER, Refused
 from ubp2.preference.exchange import Event, Exchange
 from ubp2.preference.store import LabelStore
-from ubp2.runs import Run
+from ubp2.storage.archive import EpisodeArchive, digest
+from ubp2.storage.runs import Run
 
 __all__ = ["Opened", "Reception", "page_name"]
 

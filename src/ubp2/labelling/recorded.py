@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ubp2.archive import EpisodeArchive
 from ubp2.errors import UserError
 from ubp2.labelling.drawing import Scale, measure
+from ubp2.storage.archive import EpisodeArchive
 from ubp2.types import Episode
 
 __all__ = ["Recorded"]

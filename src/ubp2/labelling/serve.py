@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ubp2 import locks, signals
-from ubp2.database import disk_errors
+from ubp2 import signals
 from ubp2.errors import UserError
 from ubp2.labelling.gallery import ClipSource
 from ubp2.labelling.options import PORT, TOKEN_VARIABLE, TRAINER_VARIABLE, Label, check, token
 from ubp2.labelling.security import Guard, check_token, is_loopback, known_names, trainer_token
-from ubp2.runs import HALF_MADE, Run
+from ubp2.storage import locks
+from ubp2.storage.database import disk_errors
+from ubp2.storage.runs import HALF_MADE, Run
 
 if TYPE_CHECKING:
     from ubp2.labelling.desk import Rules

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ubp2.database import disk_errors
+from ubp2.storage.database import disk_errors
 
 __all__ = ["Shelf", "Stored"]
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ubp2.database import disk_errors
+from ubp2.storage.database import disk_errors
 
 __all__ = ["Ticket", "Tickets", "run_secret"]
 

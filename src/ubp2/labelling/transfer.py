@@ -9,14 +9,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ubp2 import locks, population
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.errors import UserError
 from ubp2.labelling import files
 from ubp2.labelling.header import Header, describe, require_same
 from ubp2.preference.imported import Label, newest, weighted
 from ubp2.preference.store import LabelStore
-from ubp2.runs import Run
+from ubp2.storage import locks, population
+from ubp2.storage.runs import Run
 
 __all__ = [
     "Exported",

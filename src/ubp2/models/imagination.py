@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ubp2.configs import ModelConfig
+from ubp2.config.schema import ModelConfig
 from ubp2.models import heads, world_model
 from ubp2.models.networks import MLP, NARROW, hidden_layers, last_product, shared_layer, shared_weight
+from ubp2.models.uncertainty import disagreement
 from ubp2.models.world_model import WorldModel
-from ubp2.uncertainty import disagreement
 
 __all__ = ["Imagination", "Imagined", "Packed", "act", "infer", "pack", "prepare", "step", "value"]
 

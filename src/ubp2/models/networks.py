@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ubp2.configs import ModelConfig
+from ubp2.config.schema import ModelConfig
 from ubp2.models import kernels
 
 __all__ = [

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ubp2.configs import ModelConfig
+from ubp2.config.schema import ModelConfig
 from ubp2.models import heads, normalizer
 from ubp2.models.networks import MLP, apply_members, apply_own, ensemble, simnorm
 from ubp2.models.normalizer import Normalizer

@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ubp2.configs import Config, given
+from ubp2.config.schema import Config, given
 from ubp2.models import imagination, world_model
 from ubp2.models.imagination import Imagination
 from ubp2.models.networks import compute_type
+from ubp2.models.uncertainty import jensen_renyi, spread
 from ubp2.models.world_model import WorldModel
 from ubp2.types import Scores
-from ubp2.uncertainty import jensen_renyi, spread
 
 __all__ = ["optimistic_return", "total", "unrolled"]
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ubp2.configs import PlannerConfig
+from ubp2.config.schema import PlannerConfig
 
 __all__ = ["Plan", "elite_weights", "optimize"]
 

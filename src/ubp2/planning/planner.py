@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.models import imagination
 from ubp2.models.imagination import Imagination
 from ubp2.models.networks import MLP, compute_type

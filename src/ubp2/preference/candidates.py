@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ubp2 import replay as replay_
-from ubp2.configs import PreferenceConfig, given
+from ubp2.config.schema import PreferenceConfig, given
 from ubp2.models import normalizer
 from ubp2.models.normalizer import Normalizer
 from ubp2.replay import Replay

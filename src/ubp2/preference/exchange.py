@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ubp2.database import Database
 from ubp2.preference.schema import APPLICATION_ID, MIGRATIONS
+from ubp2.storage.database import Database
 
 __all__ = ["Event", "Exchange", "Place"]
 

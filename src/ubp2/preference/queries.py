@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.special import entr
 
-from ubp2 import config_io
+from ubp2.config import files as config_files
 from ubp2.errors import UserError, unknown_name
 from ubp2.preference.bradley_terry import probability
 
@@ -209,7 +209,7 @@ def make_strategy(name: str) -> Strategy:
 
 def register(name: str, strategy: Strategy) -> None:
     """Add a strategy of your own: `preferences.strategy` may then name it in this process, also when a run is read."""
-    added = config_io.FURTHER.setdefault("preferences.strategy", [])
+    added = config_files.FURTHER.setdefault("preferences.strategy", [])
     if name in STRATEGIES and name not in added:
         raise UserError(f"'{name}' is a query strategy of ubp2 itself; give yours another name")
     STRATEGIES[name] = strategy

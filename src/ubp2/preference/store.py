@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ubp2.database import Database
 from ubp2.errors import UserError
 from ubp2.preference import imported
 from ubp2.preference.imported import Label
@@ -29,6 +28,7 @@ from ubp2.preference.schema import (
     MIGRATIONS,
     QUERY_COLUMNS,
 )
+from ubp2.storage.database import Database
 from ubp2.types import Query
 
 __all__ = ["Answered", "Counts", "Given", "LabelStore", "Pending"]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ubp2.configs import TeacherConfig
+from ubp2.config.schema import TeacherConfig
 from ubp2.errors import UserError, unknown_name
 
 __all__ = ["TEACHERS", "Situation", "Teacher", "Traits", "checked", "make_teacher", "oracle", "traits"]

@@ -19,12 +19,12 @@ from numpy import ndarray
 from ubp2.evaluation.rollout import rank_correlation
 from ubp2.models.losses import regression_loss
 from ubp2.models.networks import MLP, apply_members, ensemble
+from ubp2.models.uncertainty import jensen_renyi, spread
 from ubp2.theory.findings import Findings
 from ubp2.theory.functions import random_member
 from ubp2.theory.gp import GP
 from ubp2.theory.kernels import Kernel
 from ubp2.theory.options import Ensembles
-from ubp2.uncertainty import jensen_renyi, spread
 
 __all__ = ["VARIANTS", "Prediction", "Problem", "exact", "fit", "problem", "study"]
 

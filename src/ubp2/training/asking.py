@@ -13,9 +13,9 @@ import jax
 import numpy as np
 
 from ubp2.agents.base import Agent
-from ubp2.configs import given
+from ubp2.config.resolving import sessions_due
+from ubp2.config.schema import given
 from ubp2.preference.store import Answered, LabelStore
-from ubp2.resolving import sessions_due
 from ubp2.training import session
 from ubp2.training.crew import Crew
 from ubp2.training.health import require_finite_fit

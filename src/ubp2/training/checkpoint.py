@@ -21,8 +21,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ubp2._version import __version__
-from ubp2.database import disk_errors
 from ubp2.errors import UserError
+from ubp2.storage.database import disk_errors
 
 __all__ = ["FORMAT", "Checkpoint", "drop_after", "flatten", "load_common", "load_latest", "save", "unflatten"]
 

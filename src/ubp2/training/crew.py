@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from ubp2.archive import EpisodeArchive
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.envs.base import VectorEnv
 from ubp2.preference.store import LabelStore
 from ubp2.preference.teachers import Teacher
-from ubp2.progress import Progress
-from ubp2.runs import Metrics, Run
+from ubp2.storage.archive import EpisodeArchive
+from ubp2.storage.runs import Metrics, Run
+from ubp2.terminal.progress import Progress
 
 __all__ = ["Crew", "Member"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ubp2.database import disk_errors
-from ubp2.runs import Run, write_json
+from ubp2.storage.database import disk_errors
+from ubp2.storage.runs import Run, write_json
 
 __all__ = ["number", "write"]
 

@@ -6,7 +6,7 @@ import shlex
 
 import numpy as np
 
-from ubp2.configs import given
+from ubp2.config.schema import given
 from ubp2.errors import UserError
 from ubp2.training import session
 from ubp2.training.crew import Crew, Member

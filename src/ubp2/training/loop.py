@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 
 from ubp2.agents.base import Agent
-from ubp2.configs import given
+from ubp2.config.schema import given
 from ubp2.envs.base import EnvSpec
 from ubp2.system import resident_megabytes
 from ubp2.training import asking, checkpoint, evaluate, imported, stepping

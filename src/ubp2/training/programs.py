@@ -19,7 +19,7 @@ from jax.typing import DTypeLike
 
 from ubp2 import replay as replay_
 from ubp2.agents.base import Action, Agent, Metrics
-from ubp2.configs import Config, given
+from ubp2.config.schema import Config, given
 from ubp2.envs.base import EnvSpec
 from ubp2.envs.visual import is_visual
 from ubp2.preference import buffer, candidates

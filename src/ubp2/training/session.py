@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ubp2.archive import EpisodeArchive
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.envs.base import EnvSpec
 from ubp2.preference.store import Answered, LabelStore
 from ubp2.preference.teachers import Situation, Teacher, checked, make_teacher
+from ubp2.storage.archive import EpisodeArchive
 from ubp2.training.programs import Programs, Selection
 from ubp2.training.startup import empty_rows
 from ubp2.types import Preferences, Query, Segments

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ubp2.agents.base import Agent
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.envs.base import EnvSpec
-from ubp2.progress import Progress
+from ubp2.terminal.progress import Progress
 from ubp2.training.programs import TERMS, Acted, Programs
 from ubp2.types import Frame, Preferences
 

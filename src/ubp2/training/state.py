@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from ubp2 import replay as replay_
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.envs.base import EnvSpec, Lost, VectorEnv
 from ubp2.envs.visual import is_visual
 from ubp2.errors import UserError

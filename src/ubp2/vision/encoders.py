@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ubp2.configs import VisualConfig
+from ubp2.config.schema import VisualConfig
 from ubp2.errors import UserError, unknown_name
 from ubp2.vision import conv, hub, weights
 from ubp2.vision.dinov2 import SIZES, DinoV2

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ubp2.database import disk_errors
 from ubp2.errors import UserError
+from ubp2.storage.database import disk_errors
 
 __all__ = ["FOLDER", "find", "read", "write"]
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from ubp2.config_io import load_yaml
+from ubp2.config.files import load_yaml
 from ubp2.experiments.tuning.study import written
-from ubp2.runs import read_metrics
+from ubp2.storage.runs import read_metrics
 
 pytest.importorskip("ray.tune")
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ubp2.config_io import overridden
-from ubp2.configs import Config
+from ubp2.config.files import overridden
+from ubp2.config.presets import preset
+from ubp2.config.resolving import resolve
+from ubp2.config.schema import Config
 from ubp2.errors import UserError
 from ubp2.experiments.tuning import space
-from ubp2.presets import preset
-from ubp2.resolving import resolve
 
 BASE = preset("cpu", "toy/reach")
 

@@ -13,15 +13,15 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ubp2.cli import main
-from ubp2.config_io import overridden, save_yaml
-from ubp2.configs import EnvironmentConfig
+from ubp2.config.files import overridden, save_yaml
+from ubp2.config.presets import preset
+from ubp2.config.resolving import resolve
+from ubp2.config.schema import EnvironmentConfig
 from ubp2.errors import UserError
 from ubp2.experiments.tuning import search, space, study
 from ubp2.experiments.tuning.judging import judge
 from ubp2.experiments.tuning.study import Score, Study
-from ubp2.presets import preset
-from ubp2.resolving import resolve
+from ubp2.terminal.cli import main
 
 CONFIG = overridden(preset("cpu", "toy/reach"), {"steps": 9000})
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ubp2.configs import EnvironmentConfig
+from ubp2.config.schema import EnvironmentConfig
 from ubp2.envs.base import Env
 from ubp2.envs.registry import make
 from ubp2.errors import UserError

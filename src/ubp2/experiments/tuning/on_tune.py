@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from ray import tune
 from ray.tune import schedulers
 
-from ubp2.config_io import load_yaml
+from ubp2.config.files import load_yaml
 from ubp2.errors import UserError
 from ubp2.experiments.cells import CONFIG, Cell, Group
 from ubp2.experiments.execution import Outcome, Workers

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from ubp2.config.presets import DEFAULT_PRESET
 from ubp2.errors import UserError
-from ubp2.presets import DEFAULT_PRESET
 
 __all__ = ["TRIALS", "Tune", "check"]
 

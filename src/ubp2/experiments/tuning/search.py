@@ -15,10 +15,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ubp2 import locks, signals
-from ubp2.config_io import load_yaml, overridden, save_yaml
-from ubp2.configs import Config, given
-from ubp2.database import disk_errors
+from ubp2 import signals
+from ubp2.config.files import load_yaml, overridden, save_yaml
+from ubp2.config.presets import preset
+from ubp2.config.resolving import resolve
+from ubp2.config.schema import Config, given
 from ubp2.errors import UserError
 from ubp2.experiments.execution import CHECKPOINTED
 from ubp2.experiments.on_ray import connected
@@ -28,8 +29,8 @@ from ubp2.experiments.tuning.judging import judge
 from ubp2.experiments.tuning.options import TRIALS, Tune, check
 from ubp2.experiments.tuning.space import default, load
 from ubp2.experiments.tuning.study import Score, Study, Trial
-from ubp2.presets import preset
-from ubp2.resolving import resolve
+from ubp2.storage import locks
+from ubp2.storage.database import disk_errors
 
 __all__ = ["Ranked", "Summary", "answer", "as_data", "as_text", "run"]
 

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import yaml
 
-from ubp2.config_io import leaves, overridden
-from ubp2.configs import Config
+from ubp2.config.files import leaves, overridden
+from ubp2.config.resolving import MODEL_FREE
+from ubp2.config.schema import Config
 from ubp2.errors import UserError
-from ubp2.resolving import MODEL_FREE
 
 __all__ = ["Point", "Space", "default", "draw", "load", "read"]
 

@@ -19,15 +19,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
-from ubp2 import locks
-from ubp2.config_io import from_dict, overridden, to_dict
-from ubp2.configs import Config, given
+from ubp2.config.files import from_dict, overridden, to_dict
+from ubp2.config.resolving import resolve
+from ubp2.config.schema import Config, given
 from ubp2.errors import UserError
 from ubp2.evaluation.results import read_runs
 from ubp2.experiments.cells import Cell, Group, write_config
 from ubp2.experiments.tuning.space import Point, draw, read
-from ubp2.resolving import resolve
-from ubp2.runs import write_json
+from ubp2.storage import locks
+from ubp2.storage.runs import write_json
 
 __all__ = [
     "Score",

@@ -12,10 +12,10 @@ from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from ubp2.configs import Config
-from ubp2.database import disk_errors
+from ubp2.config.schema import Config
 from ubp2.errors import UserError
-from ubp2.runs import HALF_MADE, Run, default_folder, occupied, write_json
+from ubp2.storage.database import disk_errors
+from ubp2.storage.runs import HALF_MADE, Run, default_folder, occupied, write_json
 
 __all__ = ["create", "is_population", "members", "open_members", "run_folders"]
 

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import pytest
 
 import ubp2
-from ubp2.cli import main
-from ubp2.configs import Config, TeacherConfig
-from ubp2.population import create
-from ubp2.presets import preset
-from ubp2.resolving import resolve
-from ubp2.runs import Metrics, Run
+from ubp2.config.presets import preset
+from ubp2.config.resolving import resolve
+from ubp2.config.schema import Config, TeacherConfig
+from ubp2.storage.population import create
+from ubp2.storage.runs import Metrics, Run
+from ubp2.terminal.cli import main
 
 HEAVY = ("jax", "mujoco", "gymnasium", "metaworld", "matplotlib", "scipy")
 
@@ -101,7 +101,7 @@ def run(tmp_path: Path) -> Path:
 def test_help_and_mistakes_are_instant_and_import_nothing_heavy() -> None:
     code = (
         "import sys, time; start = time.perf_counter()\n"
-        "from ubp2.cli import main\n"
+        "from ubp2.terminal.cli import main\n"
         "for line in ('--help', 'train --help', 'train --preset paper --env metaworld/hammer --help', 'trian',\n"
         "             'train --preset papr', 'train --planner.horizont 3', 'train --config no.yaml', 'eval nowhere',\n"
         "             'bench --help', 'bench plan --help', 'bench plna', 'bench plan --seeds 0',\n"

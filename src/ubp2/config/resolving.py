@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ubp2.configs import NEIGHBOUR, Config, PreferenceConfig, TeacherConfig, given
+from ubp2.config.schema import NEIGHBOUR, Config, PreferenceConfig, TeacherConfig, given
 from ubp2.errors import UserError
 
 __all__ = ["MODEL_FREE", "labels_that_fit", "resolve", "sessions_due"]

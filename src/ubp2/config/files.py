@@ -1,7 +1,7 @@
 """Configurations as plain data: to and from dictionaries and YAML, every key and value checked by name.
 
-The dataclasses of `ubp2.configs` are the only schema. A file may name any subset of the fields; what it leaves out
-keeps the value of the base it is laid over.
+The dataclasses of `ubp2.config.schema` are the only schema. A file may name any subset of the fields; what it leaves
+out keeps the value of the base it is laid over.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import yaml
 
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.errors import UserError, did_you_mean
 
 __all__ = [

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ubp2.archive import EpisodeArchive
 from ubp2.errors import UserError
 from ubp2.preference.store import LabelStore
+from ubp2.storage.archive import EpisodeArchive
 from ubp2.types import Episode
 
 

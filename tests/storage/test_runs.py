@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from ubp2 import runs
-from ubp2.configs import Config
+from ubp2.config.schema import Config
 from ubp2.errors import UserError
-from ubp2.runs import Metrics, Run, read_metrics
+from ubp2.storage import runs
+from ubp2.storage.runs import Metrics, Run, read_metrics
 
 CONFIG = Config(env="metaworld/door-close", seed=3)
 
@@ -76,7 +76,7 @@ def test_a_second_writer_is_refused_and_readers_are_not(tmp_path: Path):
 
 def test_a_killed_writer_leaves_no_lock(tmp_path: Path):
     script = (
-        "import sys, time; from pathlib import Path; from ubp2.configs import Config; from ubp2.runs import Run\n"
+        "import sys, time; from pathlib import Path; from ubp2 import Config; from ubp2.storage.runs import Run\n"
         "run = Run.create(Path(sys.argv[1]), Config()); print('ready', flush=True); time.sleep(60)"
     )
     folder = tmp_path / "run"
@@ -221,7 +221,7 @@ def test_a_full_disk_under_tensorboard_reaches_the_caller(tmp_path: Path, monkey
 
 def test_importing_it_loads_neither_jax_nor_tensorboard():
     code = (
-        "import sys, ubp2.archive, ubp2.runs, ubp2.preference.store, ubp2.preference.teachers\n"
+        "import sys, ubp2.storage.archive, ubp2.storage.runs, ubp2.preference.store, ubp2.preference.teachers\n"
         "import ubp2.training.checkpoint\n"
         "sys.exit(bool({'jax', 'tensorboardX', 'yaml'} & sys.modules.keys()))"
     )

@@ -23,10 +23,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ubp2 import locks
-from ubp2.configs import Config
-from ubp2.database import disk_errors
+from ubp2.config.schema import Config
 from ubp2.errors import UserError
+from ubp2.storage import locks
+from ubp2.storage.database import disk_errors
 from ubp2.system import source, versions
 
 __all__ = ["HALF_MADE", "Metrics", "Run", "default_folder", "occupied", "read_metrics", "write_json"]
@@ -56,7 +56,7 @@ class Run:
         cls, folder: Path | None, config: Config, device: str = "unknown", *, custom: Collection[str] = ()
     ) -> Run:
         """Make and lock the folder of a new run (None: one under runs/); custom: what Python gave, not the config."""
-        from ubp2.config_io import save_yaml
+        from ubp2.config.files import save_yaml
 
         folder = default_folder(config) if folder is None else Path(folder)
         with disk_errors(folder, None):
@@ -84,7 +84,7 @@ class Run:
     @classmethod
     def open(cls, folder: Path | str, *, write: bool = False, device: str = "unknown") -> Run:
         """Open the run in `folder`: to read it, or with `write` to go on with it as its only writer."""
-        from ubp2.config_io import load_yaml
+        from ubp2.config.files import load_yaml
 
         folder = Path(folder)
         if not (folder / "config.yaml").is_file() or not (folder / "info.json").is_file():
@@ -105,7 +105,7 @@ class Run:
 
     def extend(self, config: Config) -> None:
         """Make `config`, a longer one, the configuration of the run: a later resume goes on to its end."""
-        from ubp2.config_io import save_yaml
+        from ubp2.config.files import save_yaml
 
         with disk_errors(self.folder, self.folder):
             save_yaml(config, self.folder / "config.yaml.tmp")

@@ -16,8 +16,8 @@ import pytest
 
 from tests.training.helpers import rows
 from ubp2 import api
-from ubp2.config_io import from_dict
-from ubp2.configs import Config
+from ubp2.config.files import from_dict
+from ubp2.config.schema import Config
 from ubp2.envs import probes
 from ubp2.models import world_model
 from ubp2.trained import _load

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ubp2 import population
-from ubp2.config_io import to_dict
-from ubp2.runs import Run, read_metrics
+from ubp2.config.files import to_dict
+from ubp2.storage import population
+from ubp2.storage.runs import Run, read_metrics
 from ubp2.system import cache_folder, versions
 
 __all__ = ["folder", "installation", "lines"]

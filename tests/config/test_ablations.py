@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import ubp2
-from tests.test_cli import Api
+from tests.terminal.test_cli import Api
 from ubp2.agents.registry import AGENTS
-from ubp2.cli import main
-from ubp2.config_io import from_dict, load_yaml, save_yaml
-from ubp2.configs import Config, OptimismConfig, PreferenceConfig
+from ubp2.config.files import from_dict, load_yaml, save_yaml
+from ubp2.config.resolving import MODEL_FREE, resolve
+from ubp2.config.schema import Config, OptimismConfig, PreferenceConfig
 from ubp2.errors import UserError
-from ubp2.resolving import MODEL_FREE, resolve
+from ubp2.terminal.cli import main
 
 EPISODE = 50
 ALL = ["".join(switches) for switches in itertools.product("01", repeat=4)]

@@ -11,7 +11,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from tests.conftest import quick_jit
-from ubp2.uncertainty import disagreement, jensen_renyi, spread
+from ubp2.models.uncertainty import disagreement, jensen_renyi, spread
 
 ENSEMBLES = {  # means, standard deviations
     "one member": ([0.3], [0.5]),

@@ -1,7 +1,7 @@
 """Named configurations: `paper` (the appendix tables), `best` (what learns fastest, on a GPU), `cpu`, `demo`, `pebble`.
 
 A preset is a function of the environment id, because the paper's tables differ by task. Presets are plain objects:
-what a preset sets stands in its function and nowhere else, everything else is the default of `ubp2.configs`.
+what a preset sets stands in its function and nowhere else, everything else is the default of `ubp2.config.schema`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ubp2.configs import (
+from ubp2.config.schema import (
     CheckpointConfig,
     Config,
     EvaluationConfig,

@@ -1,8 +1,8 @@
 """The command line: ubp2 train | eval | plot | report | compare | reproduce | sweep | tune | info | envs | bench | lab
 | theory | label | labels | encoder.
 
-Parsing, help and errors in a configuration are over before anything heavy is imported; `ubp2.commands` imports jax and
-the environments where they are needed.
+Parsing, help and errors in a configuration are over before anything heavy is imported; `terminal.commands` imports jax
+and the environments where they are needed.
 
 `ubp2 train` is parsed twice. The first look finds --preset, --env, --config and --resume, which decide the base
 configuration; the second lays the flags over it, so that --help shows the values of the preset that was asked for.
@@ -27,11 +27,11 @@ from typing import Any, NamedTuple, TextIO
 
 import tyro
 
-from ubp2 import commands
 from ubp2._version import __version__
 from ubp2.bench import options as bench_options
-from ubp2.config_io import check_resumable, load_yaml
-from ubp2.configs import Config
+from ubp2.config.files import check_resumable, load_yaml
+from ubp2.config.presets import DEFAULT_ENV, DEFAULT_PRESET, preset
+from ubp2.config.schema import Config
 from ubp2.errors import UserError, unknown_name
 from ubp2.evaluation import options as evaluation_options
 from ubp2.experiments import options as experiment_options
@@ -39,9 +39,9 @@ from ubp2.experiments.tuning import options as tuning_options
 from ubp2.lab import options as lab_options
 from ubp2.labelling import labels_options
 from ubp2.labelling import options as labelling_options
-from ubp2.population import members
-from ubp2.presets import DEFAULT_ENV, DEFAULT_PRESET, preset
-from ubp2.runs import Run
+from ubp2.storage.population import members
+from ubp2.storage.runs import Run
+from ubp2.terminal import commands
 from ubp2.theory import options as theory_options
 from ubp2.vision import options as vision_options
 
@@ -66,20 +66,20 @@ class Command(NamedTuple):
 
 
 COMMANDS: Mapping[str, Command] = {
-    "train": Command(commands.Train, "commands:train"),
-    "eval": Command(commands.Eval, "commands:evaluate"),
-    "plot": Command(commands.Plot, "commands:plot"),
+    "train": Command(commands.Train, "terminal.commands:train"),
+    "eval": Command(commands.Eval, "terminal.commands:evaluate"),
+    "plot": Command(commands.Plot, "terminal.commands:plot"),
     "report": Command(evaluation_options.Report, "evaluation.answers:report"),
     "compare": Command(evaluation_options.Compare, "evaluation.answers:compare"),
     "reproduce": Command(experiment_options.Reproduce, "experiments.reproduce:answer"),
     "sweep": Command(experiment_options.Sweep, "experiments.sweep:answer"),
     "tune": Command(tuning_options.Tune, "experiments.tuning.search:answer"),
-    "info": Command(commands.Info, "commands:info"),
-    "envs": Command(commands.Envs, "commands:envs"),
+    "info": Command(commands.Info, "terminal.commands:info"),
+    "envs": Command(commands.Envs, "terminal.commands:envs"),
     "labels": Command(labels_options.Labels, "labelling.labels:answer"),
-    "encoder": Command(vision_options.Encoder, "commands:encoder"),
-    "bench": Command(bench_options.Bench, "commands:bench"),
-    "lab": Command(lab_options.Reward, "commands:lab"),
+    "encoder": Command(vision_options.Encoder, "terminal.commands:encoder"),
+    "bench": Command(bench_options.Bench, "terminal.commands:bench"),
+    "lab": Command(lab_options.Reward, "terminal.commands:lab"),
     "theory": Command(theory_options.Theory, "theory.answer:answer"),
     "label": Command(labelling_options.Label, "labelling.serve:label"),
 }

@@ -1,4 +1,4 @@
-"""Sections of the configuration that only some runs read; `ubp2.configs` has the others and puts them together."""
+"""Sections of the configuration that only some runs read; `schema` has the others and puts them together."""
 
 from __future__ import annotations
 

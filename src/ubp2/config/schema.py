@@ -1,7 +1,7 @@
 """The configuration of a run: frozen dataclasses, one documented line a field.
 
 This module imports neither jax nor any environment, so that ``ubp2 --help`` and errors in a configuration
-are instant. Values that depend on others (``None`` below) are filled in by `ubp2.resolving.resolve`.
+are instant. Values that depend on others (``None`` below) are filled in by `ubp2.config.resolving.resolve`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-from ubp2.config_sections import SacConfig, VisualConfig
+from ubp2.config.sections import SacConfig, VisualConfig
 
 __all__ = [
     "NEIGHBOUR",
@@ -327,7 +327,7 @@ class Config:
 
 
 def given(value: T | None) -> T:
-    """A field that `ubp2.resolving.resolve` has filled in."""
+    """A field that `ubp2.config.resolving.resolve` has filled in."""
     if value is None:
-        raise ValueError("this config is not resolved: call ubp2.resolving.resolve first")
+        raise ValueError("this config is not resolved: call ubp2.config.resolving.resolve first")
     return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from ubp2.progress import LINE_EVERY, Progress
+from ubp2.terminal.progress import LINE_EVERY, Progress
 
 
 class Terminal(io.StringIO):

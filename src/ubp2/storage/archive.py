@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ubp2.database import Database
+from ubp2.storage.database import Database
 from ubp2.types import Episode
 
 __all__ = ["EpisodeArchive", "digest"]

@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 
 from tests.training.helpers import assert_same_run, environment, episodes, json_of, labels, rows, saved, tiny, ubp2
-from ubp2 import api, runs
-from ubp2.archive import EpisodeArchive
-from ubp2.cli import main
-from ubp2.config_io import load_yaml, save_yaml, to_dict
+from ubp2 import api
+from ubp2.config.files import load_yaml, save_yaml, to_dict
 from ubp2.envs import probes
 from ubp2.envs.toy import Reach
 from ubp2.errors import UserError
+from ubp2.storage import runs
+from ubp2.storage.archive import EpisodeArchive
+from ubp2.terminal.cli import main
 from ubp2.training import checkpoint
 
 # A module of the user's own, for `gym/broken:<id>`.

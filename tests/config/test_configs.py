@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from ubp2 import configs
-from ubp2.config_io import check_resumable, differences, from_dict, load_yaml, save_yaml, to_dict
-from ubp2.configs import Config, PreferenceConfig, TeacherConfig
+from ubp2.config import schema
+from ubp2.config.files import check_resumable, differences, from_dict, load_yaml, save_yaml, to_dict
+from ubp2.config.presets import PAPER_TASKS, PRESETS, preset
+from ubp2.config.resolving import labels_that_fit, resolve
+from ubp2.config.schema import Config, PreferenceConfig, TeacherConfig
 from ubp2.errors import UserError
-from ubp2.presets import PAPER_TASKS, PRESETS, preset
-from ubp2.resolving import labels_that_fit, resolve
 
 # The appendix, row by row, typed from the paper.
 TASKS = [
@@ -234,7 +234,7 @@ def test_resume_names_the_fields_that_differ_and_lets_a_run_grow() -> None:
 
 def test_every_field_is_documented() -> None:
     """The docstring below a field is its line in --help."""
-    tree = ast.parse(Path(configs.__file__).read_text(encoding="utf-8"))
+    tree = ast.parse(Path(schema.__file__).read_text(encoding="utf-8"))
     for section in (node for node in tree.body if isinstance(node, ast.ClassDef)):
         for field, following in zip(section.body, [*section.body[1:], None], strict=True):
             if isinstance(field, ast.AnnAssign) and "default_factory" not in ast.unparse(field):

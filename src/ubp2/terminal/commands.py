@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import tyro
 
-from ubp2 import descriptions, population
 from ubp2.bench import options
-from ubp2.configs import Config
+from ubp2.config.presets import DEFAULT_PRESET
+from ubp2.config.schema import Config
 from ubp2.errors import UserError, unknown_name
 from ubp2.lab.options import Reward
-from ubp2.presets import DEFAULT_PRESET
-from ubp2.runs import Run
 from ubp2.signals import CHECKPOINTED, fake_preempt, left_early
+from ubp2.storage import population
+from ubp2.storage.runs import Run
 from ubp2.system import devices, prepare_jax
+from ubp2.terminal import descriptions
 from ubp2.vision import options as vision_options
 
 if TYPE_CHECKING:  # imports jax

@@ -1,0 +1,1 @@
+"""Folders of runs: who may write, episodes, metrics, several seeds."""
