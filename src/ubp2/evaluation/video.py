@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -122,6 +122,4 @@ def _check(frames: np.ndarray, fps: float) -> np.ndarray:
 
 def _partial(path: Path) -> Path:
     """A name of its own beside the target: a rename is atomic only within one file system."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=".part", dir=path.parent)
-    os.close(handle)
-    return Path(name)
+    return path.with_name(f".{path.stem}-{secrets.token_hex(4)}.part")
