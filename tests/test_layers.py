@@ -20,7 +20,7 @@ LAYERS = (
     ("agents",),
     ("evaluation",),
     ("training",),
-    ("trained", "api", "bench", "lab", "labelling", "experiments", "theory"),
+    ("trained", "api", "bench", "lab", "labelling", "experiments", "theory", "sharing"),
     ("terminal",),
     ("__main__",),
 )
@@ -60,6 +60,8 @@ def test_modules_that_start_fast_import_nothing_heavy_at_the_top() -> None:
         "lab/subject",
         "labelling/labels_options",
         "labelling/options",
+        "sharing/answers",
+        "sharing/options",
         "theory/options",
         "vision/options",
     }

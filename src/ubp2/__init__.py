@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from ubp2._version import __version__
@@ -17,6 +18,7 @@ from ubp2.errors import UserError
 
 if TYPE_CHECKING:
     from ubp2.api import Controller, PopulationResult, RunResult, evaluate, load, resume, train
+    from ubp2.sharing.export import export
 
 __all__ = [
     "Config",
@@ -26,6 +28,7 @@ __all__ = [
     "UserError",
     "__version__",
     "evaluate",
+    "export",
     "load",
     "preset",
     "resume",
@@ -33,13 +36,17 @@ __all__ = [
 ]
 
 
+_HEAVY = {
+    **dict.fromkeys(["Controller", "PopulationResult", "RunResult", "evaluate", "load", "resume", "train"], "ubp2.api"),
+    "export": "ubp2.sharing.export",
+}
+
+
 def __getattr__(name: str) -> Any:
     """Import jax only when something that needs it is asked for, so that `import ubp2` and --help stay instant."""
-    if name in {"Controller", "PopulationResult", "RunResult", "evaluate", "load", "resume", "train"}:
-        from ubp2.system import prepare_jax
+    if name not in _HEAVY:
+        raise AttributeError(f"module 'ubp2' has no attribute '{name}'")
+    from ubp2.system import prepare_jax
 
-        prepare_jax()
-        from ubp2 import api
-
-        return getattr(api, name)
-    raise AttributeError(f"module 'ubp2' has no attribute '{name}'")
+    prepare_jax()
+    return getattr(importlib.import_module(_HEAVY[name]), name)

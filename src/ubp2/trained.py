@@ -36,6 +36,7 @@ __all__ = [
     "Controller",
     "ControllerName",
     "MakeEnv",
+    "Trained",
     "environment",
     "evaluate",
     "evaluate_members",
@@ -43,6 +44,7 @@ __all__ = [
     "load",
     "mean_scores",
     "require_environment",
+    "restored",
 ]
 
 ControllerName = Literal["policy", "planner"]
@@ -115,15 +117,18 @@ def _say(sentence: str) -> None:
     print(sentence, file=sys.stderr, flush=True)
 
 
-class _Trained(NamedTuple):
+class Trained(NamedTuple):
+    """Agents of runs that differ in their seed alone, as their newest checkpoints have them."""
+
     config: Config
     spec: EnvSpec
     agent: Agent
     programs: Programs
     state: Any  # with a seed axis
+    counters: list[dict[str, Any]]  # of each seed: decision, labels and more
 
 
-def _load(folders: Sequence[Path], controller: ControllerName) -> _Trained:
+def restored(folders: Sequence[Path], controller: ControllerName) -> Trained:
     """The newest checkpoint of each of these runs, which differ in their seed alone, to act with a controller."""
     runs = [Run.open(folder) for folder in folders]
     found = [checkpoint.load_latest(run.checkpoints) for run in runs]
@@ -137,7 +142,7 @@ def _load(folders: Sequence[Path], controller: ControllerName) -> _Trained:
         raise UserError(f"{folders[0]} is a run of {config.agent}, which has no planner; use its policy")
     programs = make_programs(config, agent, spec, [run.config.seed for run in runs])
     like = jax.eval_shape(agent.init, jax.random.key(0))
-    return _Trained(config, spec, agent, programs, restore_agent(all_saved, like))
+    return Trained(config, spec, agent, programs, restore_agent(all_saved, like), [saved.meta for saved in all_saved])
 
 
 def evaluate(
@@ -172,7 +177,7 @@ def evaluate_members(
         raise UserError(f"a clip shows one run; film a member of {run}, such as {folders[0]}")
     for folder in folders:
         require_environment(Run.open(folder), env)
-    trained = _load(folders, controller)
+    trained = restored(folders, controller)
     config, count = trained.config, len(folders)
     first = config.evaluation.seed if seed is None else seed
     with environment(env, config, config.evaluation.workers * count, folders[0]) as envs:
@@ -190,7 +195,7 @@ def evaluate_members(
 class Controller:
     """A trained policy or planner: `act` maps an observation to an action."""
 
-    def __init__(self, trained: _Trained, name: ControllerName, stack: Stack | None = None):
+    def __init__(self, trained: Trained, name: ControllerName, stack: Stack | None = None):
         """`stack`: encodes frames, for an agent that is shown those."""
         self._trained = trained
         self._program = trained.programs.plan if name == "planner" else trained.programs.react
@@ -241,7 +246,7 @@ def load(run: Path | str, controller: ControllerName = "policy") -> Controller:
     folders = population.members(run)
     if len(folders) > 1:
         raise UserError(f"{run} holds {len(folders)} runs; load one of them, such as {folders[0]}")
-    trained = _load(folders, controller)
+    trained = restored(folders, controller)
     visual, stack = trained.config.visual, None
     if is_visual(trained.config.env):
         stack = Stack(run_encoder(visual, folders[0]), visual.pixels, visual.frames)

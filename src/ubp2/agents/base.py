@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 
 from jax import Array
 
+from ubp2.models.networks import MLP
+from ubp2.models.normalizer import Normalizer
 from ubp2.replay import Replay
 from ubp2.types import Batch, Preferences, RewardTargets, Scores, Segments
 
-__all__ = ["Action", "Agent", "Metrics"]
+__all__ = ["Action", "Agent", "Metrics", "Reflex"]
 
 State = Any  # a pytree of arrays, opaque to the loop
 Metrics = dict[str, Array]
@@ -23,6 +25,18 @@ class Action(NamedTuple):
     carry: Array  # what the next decision of the episode starts from
     scores: Scores  # terms of the plan, zeros for the policy
     broken: Array  # [] plan scores that were not finite
+
+
+class Reflex(NamedTuple):
+    """All that a policy needs to act without exploration, for those who act without this package (`ubp2.sharing`).
+
+    Observations are normalised; with an encoder, its output goes through SimNorm; tanh of the first half of what the
+    policy network says is the action.
+    """
+
+    stats: Normalizer
+    policy: MLP
+    encoder: MLP | None = None
 
 
 class Agent(NamedTuple):
@@ -41,3 +55,4 @@ class Agent(NamedTuple):
     fit: Callable[[State, Replay, Preferences, Array], tuple[State, Metrics]] | None = None  # after each session
     plans: bool = True  # False: `plan` is its policy, and there are no terms of a plan to tell
     others: int = 0  # further states of the replay that an update wants to see
+    reflex: Callable[[State], Reflex] | None = None  # None: its policy is of another kind, and is not exported

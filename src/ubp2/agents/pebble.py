@@ -198,4 +198,5 @@ def make_agent(config: Config, obs_dim: int, action_dim: int, parts: Parts | Non
         fit=partial(fit, config, own),
         plans=False,
         others=config.sac.neighbours,
+        reflex=lambda state: sac.reflex(state.sac),
     )

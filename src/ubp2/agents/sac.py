@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from ubp2.agents.base import Action, Agent, Metrics
+from ubp2.agents.base import Action, Agent, Metrics, Reflex
 from ubp2.agents.gradients import descend
 from ubp2.config.schema import Config, given
 from ubp2.models import losses, normalizer, world_model
@@ -34,6 +34,7 @@ __all__ = [
     "lower",
     "make_agent",
     "policy_of",
+    "reflex",
     "reset_critics",
     "target_values",
     "transitions",
@@ -198,6 +199,11 @@ def act(config: Config, state: State, carry: Array, obs: Array, explore: Array, 
     return Action(action, carry, Scores(zero, zero, zero, zero, zero), jnp.zeros((), jnp.int32))
 
 
+def reflex(state: State) -> Reflex:
+    """What acts."""
+    return Reflex(state.stats, state.policy)
+
+
 def make_agent(config: Config, obs_dim: int, action_dim: int) -> Agent:
     """SAC on the true reward, which `resolving` makes sure there is."""
 
@@ -223,4 +229,5 @@ def make_agent(config: Config, obs_dim: int, action_dim: int) -> Agent:
         segment_returns=no_returns,
         predict_reward=nothing,
         plans=False,
+        reflex=reflex,
     )

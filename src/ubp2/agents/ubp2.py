@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ubp2.agents.base import Action, Agent
+from ubp2.agents.base import Action, Agent, Reflex
 from ubp2.agents.learning import LAMBDA_RANGE, State, coefficients, make_optimizers, update
 from ubp2.config.schema import Config
 from ubp2.models import normalizer, world_model
@@ -88,4 +88,5 @@ def make_agent(config: Config, obs_dim: int, action_dim: int) -> Agent:
         update=partial(update, config),
         segment_returns=partial(segment_returns, config),
         predict_reward=partial(predict_reward, config),
+        reflex=lambda state: Reflex(state.stats, state.policy, state.model.encoder),
     )

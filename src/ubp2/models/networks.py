@@ -20,6 +20,7 @@ from ubp2.config.schema import ModelConfig
 from ubp2.models import kernels
 
 __all__ = [
+    "GROUP",
     "MLP",
     "NARROW",
     "apply_members",
@@ -52,6 +53,7 @@ def compute_type(config: ModelConfig) -> jnp.dtype:
 
 
 CPU_BLOCK, DEVICE_BLOCK = 800, 2**16  # rows: what caches hold of all layers; what bounds the memory of a pass
+GROUP = 8  # coordinates of a latent that add up to one
 NARROW = 128  # inputs up to which a product keeps their digits
 ALIGNED = 16  # columns of which the products of a GPU want a multiple
 
@@ -63,7 +65,7 @@ def mish(x: Array) -> Array:
     return x * (ratio / (ratio + 2))
 
 
-def simnorm(x: Array, group: int = 8) -> Array:
+def simnorm(x: Array, group: int = GROUP) -> Array:
     """Softmax within groups of eight: [..., Z] -> [..., Z] (TD-MPC2)."""
     grouped = x.reshape(*x.shape[:-1], -1, group)
     return jax.nn.softmax(grouped, axis=-1).reshape(x.shape)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-__all__ = ["Normalizer", "init", "normalize", "observe"]
+__all__ = ["LIMIT", "Normalizer", "init", "normalize", "observe", "units"]
 
 FLOOR = 1e-2  # a coordinate that hardly moves must not have its noise blown up
 LIMIT = 10.0  # nor may a rare outlier dominate a loss
@@ -34,8 +34,13 @@ def observe(stats: Normalizer, obs: Array) -> Normalizer:
     return Normalizer(count, mean, stats.square + delta * (obs - mean))
 
 
+def units(stats: Normalizer) -> tuple[Array, Array]:
+    """Zero and one of each coordinate: the mean [D], and the standard deviation [D] where it is not too small."""
+    std = jnp.sqrt(stats.square / jnp.maximum(stats.count, 1.0))
+    return stats.mean, jnp.maximum(std, FLOOR)
+
+
 def normalize(stats: Normalizer, obs: Array) -> Array:
     """Observations [..., D] in units of their standard deviation."""
-    std = jnp.sqrt(stats.square / jnp.maximum(stats.count, 1.0))
-    mean = jnp.broadcast_to(stats.mean, obs.shape)
-    return jnp.clip((obs - mean) / jnp.broadcast_to(jnp.maximum(std, FLOOR), obs.shape), -LIMIT, LIMIT)
+    mean, scale = (jnp.broadcast_to(part, obs.shape) for part in units(stats))
+    return jnp.clip((obs - mean) / scale, -LIMIT, LIMIT)

@@ -1,5 +1,5 @@
-"""The command line: ubp2 train | eval | plot | report | compare | reproduce | sweep | tune | info | envs | bench | lab
-| theory | label | labels | encoder.
+"""The command line: ubp2 train | eval | plot | report | compare | reproduce | sweep | tune | export | push | info
+| envs | bench | lab | theory | label | labels | encoder.
 
 Parsing, help and errors in a configuration are over before anything heavy is imported; `terminal.commands` imports jax
 and the environments where they are needed.
@@ -39,6 +39,7 @@ from ubp2.experiments.tuning import options as tuning_options
 from ubp2.lab import options as lab_options
 from ubp2.labelling import labels_options
 from ubp2.labelling import options as labelling_options
+from ubp2.sharing import options as sharing_options
 from ubp2.storage.population import members
 from ubp2.storage.runs import Run
 from ubp2.terminal import commands
@@ -68,6 +69,8 @@ class Command(NamedTuple):
 COMMANDS: Mapping[str, Command] = {
     "train": Command(commands.Train, "terminal.commands:train"),
     "eval": Command(commands.Eval, "terminal.commands:evaluate"),
+    "export": Command(sharing_options.Export, "sharing.answers:export"),
+    "push": Command(sharing_options.Push, "sharing.answers:push"),
     "plot": Command(commands.Plot, "terminal.commands:plot"),
     "report": Command(evaluation_options.Report, "evaluation.answers:report"),
     "compare": Command(evaluation_options.Compare, "evaluation.answers:compare"),

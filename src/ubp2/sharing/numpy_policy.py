@@ -1,0 +1,88 @@
+"""Act with a policy that `ubp2 export` wrote. This file needs NumPy alone; copy it wherever the policy goes.
+
+>>> policy = load_policy("policy.npz")  # doctest: +SKIP
+>>> action = policy.act(obs)  # doctest: +SKIP
+
+An action stands for one decision: repeat it in the simulator `policy.metadata["action_repeat"]` times.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["FORMAT", "Policy", "load_policy"]
+
+FORMAT = 1
+
+
+class Policy:
+    """A trained policy, without exploration: observations in, actions of the environment out."""
+
+    def __init__(self, metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        """metadata: sizes, bounds of actions, where the policy comes from. arrays: its parameters by name."""
+        self.metadata = metadata
+        self._arrays = arrays
+        self._low, self._high = (np.array(metadata[name]) for name in ("action_low", "action_high"))
+
+    def act(self, obs: np.ndarray) -> np.ndarray:
+        """The action [A] for one observation, flat or in a shape of its own."""
+        return self.act_many(np.asarray(obs, np.float32).reshape(1, -1))[0]
+
+    def act_many(self, obs: np.ndarray) -> np.ndarray:
+        """The actions [N, A] for observations [N, D]."""
+        obs, size = np.asarray(obs, np.float32), self.metadata["obs_dim"]
+        if obs.ndim != 2 or obs.shape[1] != size or not np.isfinite(obs).all():
+            raise ValueError(f"expected observations of {size} finite numbers, got shape {obs.shape}")
+        limit = self.metadata["clip"]
+        z = np.clip((obs - self._arrays["mean"]) / self._arrays["scale"], -limit, limit)
+        if "encoder.weight.0" in self._arrays:
+            z = _simnorm(self._network("encoder", z), self.metadata["simnorm_group"])
+        said = self._network("policy", z)[:, : self.metadata["action_dim"]]
+        return (self._low + (np.tanh(said) + 1.0) / 2.0 * (self._high - self._low)).astype(np.float32)
+
+    def _network(self, name: str, x: np.ndarray) -> np.ndarray:
+        """Linear, LayerNorm and Mish for each hidden layer, then linear."""
+        layer, epsilon = 0, np.float32(self.metadata["layer_norm_epsilon"])
+        while f"{name}.scale.{layer}" in self._arrays:
+            x = self._linear(name, layer, x)
+            x = x - x.mean(axis=1, keepdims=True)
+            x = x / np.sqrt((x**2).mean(axis=1, keepdims=True) + epsilon)
+            x = _mish(x * self._arrays[f"{name}.scale.{layer}"] + self._arrays[f"{name}.offset.{layer}"])
+            layer += 1
+        return self._linear(name, layer, x)
+
+    def _linear(self, name: str, layer: int, x: np.ndarray) -> np.ndarray:
+        return x @ self._arrays[f"{name}.weight.{layer}"] + self._arrays[f"{name}.bias.{layer}"]
+
+
+def load_policy(path: str | Path) -> Policy:
+    """Read a policy file; nothing in it is code."""
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    if "metadata" not in arrays:
+        raise ValueError(f"{path} is no policy that ubp2 export wrote")
+    metadata = json.loads(str(arrays.pop("metadata")))
+    if metadata["format"] != FORMAT:
+        raise ValueError(
+            f"{path} has format {metadata['format']} and this loader reads {FORMAT}; "
+            f"take the numpy_policy.py that was written with the policy"
+        )
+    return Policy(metadata, arrays)
+
+
+def _mish(x: np.ndarray) -> np.ndarray:
+    """x tanh(log(1 + e^x)), with a single exponential that cannot overflow."""
+    e = np.exp(np.minimum(x, 20.0))
+    ratio = e * (e + 2)
+    return x * (ratio / (ratio + 2))
+
+
+def _simnorm(x: np.ndarray, group: int) -> np.ndarray:
+    """Softmax within groups of coordinates."""
+    parts = x.reshape(len(x), -1, group)
+    parts = np.exp(parts - parts.max(axis=2, keepdims=True))
+    return (parts / parts.sum(axis=2, keepdims=True)).reshape(x.shape)

@@ -1,0 +1,49 @@
+"""What `ubp2 export` and `ubp2 push` take. Imports nothing heavy: their help is as instant as all help."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+__all__ = ["ENDINGS", "Export", "Format", "Push"]
+
+Format = Literal["numpy", "onnx"]
+ENDINGS: dict[Format, str] = {"numpy": ".npz", "onnx": ".onnx"}
+
+Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+Json = Annotated[Switch, tyro.conf.arg(help="Print one JSON object on stdout, and everything else on stderr.")]
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write the policy of a run into one small file that needs no training code."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Run folder."""
+    out: Path | None = None
+    """File to write; None: policy.npz or policy.onnx here. Beside an .npz goes numpy_policy.py, which loads it."""
+    format: Format | None = None
+    """numpy (.npz), or onnx (.onnx, needs ubp2[onnx]); None: what the ending of --out says."""
+    json: Json = False
+
+
+@dataclass(frozen=True)
+class Push:
+    """Publish a run on the Hugging Face Hub: model card, policy, configuration, metrics, curve."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Run folder."""
+    repo: Annotated[str, tyro.conf.Positional]
+    """Repository on the Hub, as owner/name."""
+    dry_run: Switch = False
+    """Write the folder, list what would be uploaded, and touch no network."""
+    out: Path | None = None
+    """Folder in which it is put together; None: hub/NAME."""
+    private: Switch = False
+    """Make the repository private, if it is made now."""
+    with_labels: Switch = False
+    """Add the answers to comparisons, with both segments of each, without the names of people and runs."""
+    json: Json = False

@@ -1,0 +1,161 @@
+"""An exported policy acts as the run does, in a process that has neither ubp2 nor jax."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ubp2
+from tests.sharing.made import ENV, KINDS, trained, untrained
+from ubp2 import cli
+from ubp2.errors import UserError
+from ubp2.runs import write_json
+from ubp2.sharing import numpy_policy
+from ubp2.sharing.numpy_policy import load_policy
+
+CLOSE = 1e-5  # float32: sums in another order
+WITHOUT = """
+import importlib.abc, sys
+import numpy as np
+
+class Refuse(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"jax", "jaxlib", "ubp2", "equinox", "gymnasium", "scipy"}:
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Refuse())
+from numpy_policy import load_policy
+
+policy = load_policy("policy.npz")
+obs = np.load("obs.npy")
+np.save("actions.npy", np.stack([policy.act(one) for one in obs]))
+np.save("together.npy", policy.act_many(obs))
+assert not {"jax", "ubp2"} & set(sys.modules)
+"""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short run that was trained."""
+    return trained("observation", tmp_path_factory.mktemp("finished") / "run")
+
+
+def kinds() -> list[Any]:
+    """Each kind of policy, with parameters that are random everywhere; slow: as training leaves them."""
+    made = [pytest.param((untrained, kind), id=kind) for kind in KINDS]
+    return made + [pytest.param((trained, kind), id=f"trained-{kind}", marks=pytest.mark.slow) for kind in KINDS]
+
+
+@pytest.fixture(scope="module", params=kinds())
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    make, kind = request.param
+    return make(kind, tmp_path_factory.mktemp("export") / kind)
+
+
+@pytest.fixture(scope="module")
+def seen(run: Path) -> tuple[np.ndarray, np.ndarray]:
+    """A thousand observations, common and strange, and what the run does there."""
+    rng = np.random.default_rng(0)
+    obs = np.concatenate([rng.normal(size=(900, 3)), 100 * rng.normal(size=(100, 3))]).astype(np.float32)
+    original = ubp2.load(run)
+    return obs, np.stack([original.act(one) for one in obs])
+
+
+def test_numpy_alone_gives_the_same_actions(run: Path, seen: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
+    obs, expected = seen
+    assert ubp2.export(run, tmp_path / "policy.npz") == tmp_path / "policy.npz"
+    np.save(tmp_path / "obs.npy", obs)
+    (tmp_path / "use.py").write_text(WITHOUT, encoding="utf-8")
+    subprocess.run([sys.executable, "use.py"], cwd=tmp_path, check=True, env={"PATH": os.environ["PATH"]})
+    assert np.ptp(expected) > 0.1  # the policy does something
+    for name in ("actions", "together"):
+        np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), expected, rtol=0, atol=2 * CLOSE)
+
+
+def test_onnx_gives_the_same_actions(run: Path, seen: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    path = ubp2.export(run, tmp_path / "policy.onnx")
+    session = onnxruntime.InferenceSession(path)
+    (actions,) = session.run(["action"], {"obs": seen[0]})
+    np.testing.assert_allclose(actions, seen[1], rtol=0, atol=2 * CLOSE)
+    kept = json.loads(session.get_modelmeta().custom_metadata_map["metadata"])
+    assert kept["env"] == ENV
+
+
+def test_the_file_says_what_it_is(finished: Path, tmp_path: Path) -> None:
+    metadata = load_policy(ubp2.export(finished, tmp_path / "policy.npz")).metadata
+    assert metadata["env"] == ENV and metadata["decisions"] == 160 and metadata["labels"] == 14
+    assert metadata["action_low"] == [-2.0] and metadata["action_high"] == [2.0]
+    again = ubp2.export(finished, tmp_path / "again.npz")
+    assert again.read_bytes() == (tmp_path / "policy.npz").read_bytes()
+
+
+def test_the_loader_needs_numpy_alone_and_is_short() -> None:
+    text = Path(numpy_policy.__file__).read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    names += [str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert {name for name in names if name not in sys.stdlib_module_names} == {"numpy"}
+    assert len(text.splitlines()) < 120
+
+
+def test_the_loader_refuses_what_it_cannot_read(run: Path, tmp_path: Path) -> None:
+    policy = load_policy(ubp2.export(run, tmp_path / "policy.npz"))
+    with pytest.raises(ValueError, match="expected observations of 3 finite numbers, got shape \\(1, 4\\)"):
+        policy.act(np.zeros(4))
+    with pytest.raises(ValueError, match="finite"):
+        policy.act(np.array([0.0, np.nan, 0.0]))
+    np.savez(tmp_path / "other.npz", weights=np.zeros(3))
+    with pytest.raises(ValueError, match="no policy that ubp2 export wrote"):
+        load_policy(tmp_path / "other.npz")
+    newer = np.array(json.dumps({**policy.metadata, "format": 2}))
+    np.savez(tmp_path / "newer.npz", metadata=newer)
+    with pytest.raises(ValueError, match="has format 2 and this loader reads 1"):
+        load_policy(tmp_path / "newer.npz")
+
+
+def test_the_command(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["export", str(finished)]) == 0
+    assert "numpy_policy.py, which needs NumPy alone" in capfd.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} == {"policy.npz", "numpy_policy.py"}
+    assert cli.main(["export", str(finished), "--format", "onnx", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["out"] == "policy.onnx"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["RUN", "--out", "policy.txt"], "must end in .npz (numpy) or .onnx (onnx), got policy.txt"),
+        (["RUN", "--out", "policy.npz", "--format", "onnx"], "must end in .onnx (onnx), got policy.npz"),
+        (["elsewhere"], "elsewhere is not a run folder"),
+        (["seeds"], "seeds holds 2 runs; export the policy of one of them, such as seeds/s0"),
+        (["empty"], "empty has no checkpoint yet"),
+    ],
+)
+def test_mistakes_are_told(
+    arguments: list[str], sentence: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in (Path("seeds/s0"), Path("seeds/s1"), Path("empty")):
+        shutil.copytree(finished, folder, ignore=shutil.ignore_patterns("0*"))
+    write_json(Path("seeds/population.json"), {"seeds": [0, 1]})
+    assert cli.main(["export", *(str(finished) if word == "RUN" else word for word in arguments)]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_visual_run_is_refused(finished: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(finished, tmp_path / "visual")
+    text = (folder / "config.yaml").read_text(encoding="utf-8")
+    (folder / "config.yaml").write_text(text.replace(ENV, "gym-visual/Pendulum-v1"), encoding="utf-8")
+    with pytest.raises(UserError, match="acts on features of frames, and the encoder dinov2-small that makes them"):
+        ubp2.export(folder, tmp_path / "policy.npz")
