@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from ubp2 import population
@@ -9,7 +10,7 @@ from ubp2.runs import Run
 from ubp2.sharing import options
 from ubp2.system import prepare_jax
 
-__all__ = ["export"]
+__all__ = ["export", "push"]
 
 
 def export(args: options.Export) -> tuple[dict[str, Any], str]:
@@ -20,7 +21,7 @@ def export(args: options.Export) -> tuple[dict[str, Any], str]:
 
     path = write(args.run, args.out, args.format)
     data: dict[str, Any] = {"run": args.run, "out": path, "bytes": path.stat().st_size}
-    lines = [f"policy: {path} ({data['bytes'] / 1e6:.2f} MB)"]
+    lines = [f"policy: {path} ({data['bytes'] / 1e3:.1f} kB)"]
     if path.suffix == options.ENDINGS["numpy"]:
         data["loader"] = path.with_name("numpy_policy.py")
         lines.append(f"loader: {data['loader']}, which needs NumPy alone:")
@@ -28,3 +29,22 @@ def export(args: options.Export) -> tuple[dict[str, Any], str]:
     else:
         lines.append("input: obs [N, D]; output: action [N, A], within the bounds of the environment")
     return data, "\n".join(lines)
+
+
+def push(args: options.Push) -> tuple[dict[str, Any], str]:
+    """Put a run together for the Hub, and upload it."""
+    Run.open(population.members(args.run)[0])
+    prepare_jax()
+    from ubp2.sharing.push import assemble, check_repo, hub, upload
+
+    check_repo(args.repo)
+    api = None if args.dry_run else hub()  # what is missing is told before the work
+    out = args.out or Path("hub") / args.repo.rpartition("/")[2]
+    folder = assemble(args.run, args.repo, out, with_labels=args.with_labels)
+    sizes = {name: (folder.path / name).stat().st_size for name in folder.files}
+    data: dict[str, Any] = {"run": args.run, "repo": args.repo, "folder": folder.path, "files": sizes}
+    lines = [*folder.notes, *(f"  {size / 1e3:9.1f} kB  {folder.path / name}" for name, size in sizes.items())]
+    if api is None:
+        return data, "\n".join([*lines, f"would be uploaded to {args.repo}; nothing was: --dry-run"])
+    data["url"] = upload(api, args.repo, folder, private=args.private)
+    return data, "\n".join([*lines, f"uploaded to: {data['url']}"])
