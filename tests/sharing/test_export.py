@@ -43,12 +43,6 @@ assert not {"jax", "ubp2"} & set(sys.modules)
 """
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A short run that was trained."""
-    return trained("observation", tmp_path_factory.mktemp("finished") / "run")
-
-
 def kinds() -> list[Any]:
     """Each kind of policy, with parameters that are random everywhere; slow: as training leaves them."""
     made = [pytest.param((untrained, kind), id=kind) for kind in KINDS]

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import gzip
 import json
+import shutil
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,7 +18,6 @@ import pytest
 from huggingface_hub import ModelCard
 
 import ubp2
-from tests.sharing.made import trained
 from ubp2 import cli
 from ubp2.config_io import load_yaml
 from ubp2.errors import UserError
@@ -30,9 +30,9 @@ NAME, HOST, ADDRESS = "Ada Lovelace", "machine-of-ada", "http://desk.example:1"
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run in whose store a person has answered, too."""
-    folder = trained("observation", tmp_path_factory.mktemp("push") / "run")
+    folder = shutil.copytree(finished, tmp_path_factory.mktemp("push") / "run")
     with LabelStore(folder / "labels.sqlite") as store:
         for given in store.given()[:3]:
             store.answer(given.query_id, 1.0, 1.0, annotator=NAME)
@@ -61,9 +61,10 @@ def test_a_dry_run_writes_everything_and_uploads_nothing(
 def test_the_card_is_one_that_the_hub_reads(run: Path, tmp_path: Path) -> None:
     assemble(run, "me/pendulum", tmp_path / "hub")
     card = ModelCard.load(tmp_path / "hub" / "README.md")
-    assert card.data.library_name == "ubp2" and card.data.pipeline_tag == "reinforcement-learning"
-    assert "gym/Pendulum-v1" in card.data.tags
-    (result,) = card.data.eval_results
+    data: Any = card.data
+    assert data.library_name == "ubp2" and data.pipeline_tag == "reinforcement-learning"
+    assert "gym/Pendulum-v1" in data.tags
+    (result,) = data.eval_results
     last = [row for row in map(json.loads, (run / "metrics.jsonl").open()) if row["kind"] == "eval"][-1]
     assert result.metric_type == "mean_reward" and result.metric_value == pytest.approx(last["policy/return"], abs=1e-4)
     assert "14 by oracle, 3 by people (1 of them)" in card.text

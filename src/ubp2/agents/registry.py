@@ -1,17 +1,21 @@
-"""Agents by name."""
+"""Agents by name: those of this package, and those that a program registers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from ubp2 import config_io
 from ubp2.agents import mrn, pebble, rune, sac, surf, ubp2
 from ubp2.agents.base import Agent
 from ubp2.config.schema import Config
-from ubp2.errors import unknown_name
+from ubp2.config.resolving import MODEL_FREE
+from ubp2.errors import UserError, unknown_name
 
-__all__ = ["AGENTS", "make_agent"]
+__all__ = ["AGENTS", "MakeAgent", "make_agent", "register"]
 
-AGENTS: dict[str, Callable[[Config, int, int], Agent]] = {
+MakeAgent = Callable[[Config, int, int], Agent]  # resolved config, size of observations, size of actions
+
+AGENTS: dict[str, MakeAgent] = {
     "ubp2": ubp2.make_agent,
     "mbp": ubp2.make_agent,  # its switches are set by `ubp2.config.resolving`
     "sac": sac.make_agent,
@@ -27,3 +31,17 @@ def make_agent(config: Config, obs_dim: int, action_dim: int) -> Agent:
     if config.agent not in AGENTS:
         raise unknown_name("agent", config.agent, AGENTS)
     return AGENTS[config.agent](config, obs_dim, action_dim)
+
+
+def register(name: str, make: MakeAgent, *, model_free: bool) -> None:
+    """Add an agent of your own: `config.agent` may then name it in this process, also when a run is read.
+
+    model_free: it acts with its policy from the start and has no planner, as SAC and its relatives do; settings that
+    were left open are then filled in as theirs.
+    """
+    added = config_io.FURTHER.setdefault("agent", [])
+    if name in AGENTS and name not in added:
+        raise UserError(f"'{name}' is an agent of ubp2 itself; give yours another name")
+    AGENTS[name] = make
+    added.append(name)
+    (MODEL_FREE.add if model_free else MODEL_FREE.discard)(name)

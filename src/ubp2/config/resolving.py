@@ -9,8 +9,8 @@ from ubp2.errors import UserError
 
 __all__ = ["MODEL_FREE", "labels_that_fit", "resolve", "sessions_due"]
 
-# Agents that act with their policy from the start.
-MODEL_FREE = ("sac", "pebble", "rune", "mrn", "surf")
+# Agents that act with their policy from the start; `agents.registry.register` may add some.
+MODEL_FREE = {"sac", "pebble", "rune", "mrn", "surf"}
 
 EPISODES = {"recent": 100, "local": 5}  # preferences.candidate_episodes where it is left open; 100 as in B-Pref
 # Strategies that ask where members differ.

@@ -28,7 +28,7 @@ class Facts(NamedTuple):
 
     metadata: Mapping[str, Any]  # of the exported policy
     run: Run
-    scores: dict[str, float]  # of the last evaluation, by its name in the metrics; empty: there was none
+    scores: Mapping[str, float]  # of the last evaluation, by its name in the metrics; empty: there was none
     evaluated: int  # decision of that evaluation
     teachers: dict[str, int]  # answers by scripted teachers, by name, and by people
     people: int  # how many of those answered
