@@ -16,20 +16,17 @@ from ubp2.labelling.transfer import export
 
 
 def main(config: ubp2.Config | None = None, out: str = "runs/reuse") -> tuple[ubp2.RunResult, ubp2.RunResult]:
-    """Two runs: one that asks, and one with another seed and smaller networks that asks nothing."""
+    """Two runs: one that asks, and one with another seed (it could be another agent) that asks nothing."""
     config = config or ubp2.preset("demo", env="toy/reach")
     first = ubp2.train(config, out=f"{out}/first")
     file = Path(out) / "labels.jsonl.gz"
     done = export(first.folder, file, anonymous=True, overwrite=True, intact=False)
     print(f"{done.header.counts['labels']} labels in {file}, {file.stat().st_size / 1e3:.0f} kB")
 
-    second_config = dataclasses.replace(
-        config,
-        seed=config.seed + 1,
-        model=dataclasses.replace(config.model, width=config.model.width // 2),
-        preferences=dataclasses.replace(config.preferences, budget=0),  # what it may ask: nothing
+    nothing = dataclasses.replace(config.preferences, budget=0)  # what it may ask
+    second = ubp2.train(
+        dataclasses.replace(config, seed=config.seed + 1, preferences=nothing), labels=[file], out=f"{out}/second"
     )
-    second = ubp2.train(second_config, labels=[file], out=f"{out}/second")
     for name, result in (("asked", first), ("was given", second)):
         print(f"the run that {name} its labels: {result.labels} labels, {result.evaluation}")
     return first, second

@@ -20,10 +20,8 @@ def main(path: Path) -> np.ndarray:
 
     policy = load_policy(path)
     about = policy.metadata
-    print(
-        f"{about['env']}: {about['obs_dim']} numbers in, {about['action_dim']} out, between {about['action_low']} and"
-    )
-    print(f"{about['action_high']}; learned by {about['agent']} from {about['labels']} labels")
+    print(f"{about['env']}: {about['obs_dim']} numbers in, {about['action_dim']} out")
+    print(f"learned by {about['agent']} in {about['decisions']} decisions from {about['labels']} labels")
 
     observations = np.random.default_rng(0).normal(size=(1000, about["obs_dim"]))  # yours come from sensors
     began = time.perf_counter()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -19,7 +20,9 @@ import jax
 import numpy as np
 import pytest
 
-from ubp2.config.resolving import resolve
+from ubp2.agents.registry import AGENTS
+from ubp2.config import files as config_files
+from ubp2.config.resolving import MODEL_FREE, resolve
 from ubp2.config.schema import (
     Config,
     ModelConfig,
@@ -31,6 +34,7 @@ from ubp2.envs.gl import choose_backend
 from ubp2.models import world_model
 from ubp2.models.networks import MLP
 from ubp2.models.world_model import WorldModel
+from ubp2.preference.queries import STRATEGIES
 
 # Where neither pip nor Python may keep bytecode, all that tests start would compile jax's sources again, for seconds.
 if sys.dont_write_bytecode and not Path(jax.__spec__.cached or "").exists():
@@ -92,3 +96,15 @@ def fresh(config: Config) -> tuple[WorldModel, MLP]:
 def networks(fresh: tuple[WorldModel, MLP]) -> tuple[WorldModel, MLP]:
     """The same with every parameter moved: no head, no action weight and no bonus is zero."""
     return noisy(fresh, 0.3)
+
+
+@pytest.fixture
+def registry() -> Iterator[None]:
+    """Forget the strategies and agents that a test registers."""
+    before = [(names, set(names)) for names in (STRATEGIES, AGENTS)], set(MODEL_FREE)
+    yield
+    for names, own in before[0]:
+        for name in set(names) - own:
+            del names[name]
+    MODEL_FREE.intersection_update(before[1])
+    config_files.FURTHER.clear()

@@ -13,10 +13,10 @@ import ubp2
 from tests.conftest import quick_jit
 from tests.training.helpers import keep_compilations, tiny
 from ubp2.agents.registry import make_agent
-from ubp2.configs import Config
+from ubp2.config.resolving import resolve
+from ubp2.config.schema import Config
 from ubp2.envs.registry import make
-from ubp2.resolving import resolve
-from ubp2.runs import Run
+from ubp2.storage.runs import Run
 from ubp2.training import checkpoint
 
 ENV = "gym/Pendulum-v1"  # its actions are in [-2, 2]

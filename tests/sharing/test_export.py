@@ -16,11 +16,11 @@ import pytest
 
 import ubp2
 from tests.sharing.made import ENV, KINDS, trained, untrained
-from ubp2 import cli
 from ubp2.errors import UserError
-from ubp2.runs import write_json
 from ubp2.sharing import numpy_policy
 from ubp2.sharing.numpy_policy import load_policy
+from ubp2.storage.runs import write_json
+from ubp2.terminal import cli
 
 CLOSE = 1e-5  # float32: sums in another order
 WITHOUT = """

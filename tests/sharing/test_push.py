@@ -18,13 +18,13 @@ import pytest
 from huggingface_hub import ModelCard
 
 import ubp2
-from ubp2 import cli
-from ubp2.config_io import load_yaml
+from ubp2.config.files import load_yaml
 from ubp2.errors import UserError
 from ubp2.preference.store import LabelStore
-from ubp2.runs import Run
 from ubp2.sharing.numpy_policy import load_policy
 from ubp2.sharing.push import Folder, assemble, upload
+from ubp2.storage.runs import Run
+from ubp2.terminal import cli
 
 NAME, HOST, ADDRESS = "Ada Lovelace", "machine-of-ada", "http://desk.example:1"
 

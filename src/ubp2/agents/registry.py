@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ubp2 import config_io
 from ubp2.agents import mrn, pebble, rune, sac, surf, ubp2
 from ubp2.agents.base import Agent
-from ubp2.config.schema import Config
+from ubp2.config import files as config_files
 from ubp2.config.resolving import MODEL_FREE
+from ubp2.config.schema import Config
 from ubp2.errors import UserError, unknown_name
 
 __all__ = ["AGENTS", "MakeAgent", "make_agent", "register"]
@@ -39,7 +39,7 @@ def register(name: str, make: MakeAgent, *, model_free: bool) -> None:
     model_free: it acts with its policy from the start and has no planner, as SAC and its relatives do; settings that
     were left open are then filled in as theirs.
     """
-    added = config_io.FURTHER.setdefault("agent", [])
+    added = config_files.FURTHER.setdefault("agent", [])
     if name in AGENTS and name not in added:
         raise UserError(f"'{name}' is an agent of ubp2 itself; give yours another name")
     AGENTS[name] = make

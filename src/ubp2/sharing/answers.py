@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ubp2 import population
-from ubp2.runs import Run
 from ubp2.sharing import options
+from ubp2.storage import population
+from ubp2.storage.runs import Run
 from ubp2.system import prepare_jax
 
 __all__ = ["export", "push"]

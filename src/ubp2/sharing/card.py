@@ -10,7 +10,7 @@ import yaml
 
 from ubp2.preference.store import LabelStore
 from ubp2.preference.teachers import TEACHERS
-from ubp2.runs import Run, read_metrics
+from ubp2.storage.runs import Run, read_metrics
 
 __all__ = ["Facts", "card", "gather"]
 

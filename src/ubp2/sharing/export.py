@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ubp2 import population
 from ubp2._version import __version__
 from ubp2.agents.base import Reflex
-from ubp2.database import disk_errors
 from ubp2.envs.visual import is_visual
 from ubp2.errors import UserError
 from ubp2.models import kernels, normalizer
 from ubp2.models.networks import GROUP, MLP
 from ubp2.sharing import numpy_policy
 from ubp2.sharing.options import ENDINGS, Format
+from ubp2.storage import population
+from ubp2.storage.database import disk_errors
 from ubp2.trained import restored
 
 __all__ = ["Exported", "export", "policy_of", "write_numpy"]

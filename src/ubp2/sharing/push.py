@@ -11,14 +11,14 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ubp2.config_io import moved, save_yaml
-from ubp2.configs import Config
-from ubp2.database import disk_errors
+from ubp2.config.files import moved, save_yaml
+from ubp2.config.schema import Config
 from ubp2.errors import UserError
 from ubp2.labelling import transfer
-from ubp2.runs import Run
 from ubp2.sharing import card
 from ubp2.sharing.export import policy_of, write_numpy
+from ubp2.storage.database import disk_errors
+from ubp2.storage.runs import Run
 from ubp2.trained import evaluate
 
 __all__ = ["Folder", "assemble", "check_repo", "hub", "upload"]
