@@ -24,9 +24,8 @@ def main(config: ubp2.Config | None = None, out: str = "runs/reuse") -> tuple[ub
     print(f"{done.header.counts['labels']} labels in {file}, {file.stat().st_size / 1e3:.0f} kB")
 
     nothing = dataclasses.replace(config.preferences, budget=0)  # what it may ask
-    second = ubp2.train(
-        dataclasses.replace(config, seed=config.seed + 1, preferences=nothing), labels=[file], out=f"{out}/second"
-    )
+    other = dataclasses.replace(config, seed=config.seed + 1, preferences=nothing)
+    second = ubp2.train(other, labels=[file], out=f"{out}/second")
     for name, result in (("asked", first), ("was given", second)):
         print(f"the run that {name} its labels: {result.labels} labels, {result.evaluation}")
     return first, second
