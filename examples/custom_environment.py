@@ -15,10 +15,10 @@ import ubp2
 
 
 class Room(gymnasium.Env):
-    """Temperature inside and outside, and the hour; the action is the power of the heater, 0 to 3 kW."""
+    """Temperature inside and outside, and the hour; actions are the heater, 0 to 3 kW, and the window, shut to open."""
 
     observation_space = gymnasium.spaces.Box(-50.0, 50.0, (4,), np.float32)
-    action_space = gymnasium.spaces.Box(0.0, 3.0, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(np.zeros(2, np.float32), np.array([3.0, 1.0], np.float32))
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
         """A new day: everything random comes from the seed, so that an episode can be replayed."""
@@ -29,12 +29,12 @@ class Room(gymnasium.Env):
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
         """Half an hour. What is returned as reward is what the teacher below judges by; the agent never sees it."""
-        heat = float(np.clip(action[0], 0.0, 3.0))
-        self._inside += 0.5 * (2.5 * heat - 0.25 * (self._inside - self._outside()))
+        heat, window = np.clip(action, self.action_space.low, self.action_space.high)
+        self._inside += 0.5 * (2.5 * heat - (0.2 + 0.8 * window) * (self._inside - self._outside()))
         self._hour += 0.5
         off = abs(self._inside - 21.0)
-        comfort = -off - 0.1 * heat
-        return self._observe(), comfort, False, self._hour >= 24.0, {"success": off < 1.0}
+        comfort = float(-off - 0.1 * heat)
+        return self._observe(), comfort, False, self._hour >= 24.0, {"success": bool(off < 1.0)}
 
     def _outside(self) -> float:
         return self._mean + 5.0 * np.sin((self._hour - 9.0) / 24.0 * 2 * np.pi)

@@ -12,4 +12,4 @@ from tests.sharing.made import trained
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short run that was trained."""
-    return trained("observation", tmp_path_factory.mktemp("finished") / "run")
+    return trained("observation", tmp_path_factory.mktemp("finished") / "run", "toy/reach")

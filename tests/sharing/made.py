@@ -19,7 +19,7 @@ from ubp2.envs.registry import make
 from ubp2.storage.runs import Run
 from ubp2.training import checkpoint
 
-ENV = "gym/Pendulum-v1"  # its actions are in [-2, 2]
+PENDULUM = "gym/Pendulum-v1"  # its actions are in [-2, 2]
 KINDS: dict[str, dict[str, Any]] = {
     "observation": {},
     "latent": {"model": {"space": "latent", "latent_dim": 16, "depth": 2}},
@@ -27,21 +27,21 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def config_of(kind: str, **changes: Any) -> Config:
+def config_of(kind: str, env: str = PENDULUM) -> Config:
     """A small run of this kind."""
-    return tiny(env=ENV, steps=160, **KINDS[kind], **changes)
+    return tiny(env=env, steps=170, **KINDS[kind])
 
 
-def trained(kind: str, folder: Path) -> Path:
+def trained(kind: str, folder: Path, env: str = PENDULUM) -> Path:
     """A run of a few seconds."""
     keep_compilations()
-    return ubp2.train(config_of(kind), out=folder, progress=False).folder
+    return ubp2.train(config_of(kind, env), out=folder, progress=False).folder
 
 
 def untrained(kind: str, folder: Path) -> Path:
     """The folder of a run with one checkpoint, whose agent has seen observations and is random everywhere else."""
     wanted = config_of(kind)
-    spec = make(ENV, wanted.environment).spec
+    spec = make(PENDULUM, wanted.environment).spec
     config = resolve(wanted, spec.episode_decisions)
     agent, rng = make_agent(config, spec.obs_dim, spec.action_dim), np.random.default_rng(0)
     state = quick_jit(agent.init)(jax.random.key(0))

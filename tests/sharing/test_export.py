@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 
 import ubp2
-from tests.sharing.made import ENV, KINDS, trained, untrained
+from tests.sharing.made import KINDS, PENDULUM, trained, untrained
+from ubp2.agents import pebble
+from ubp2.agents.registry import register
 from ubp2.errors import UserError
 from ubp2.sharing import numpy_policy
 from ubp2.sharing.numpy_policy import load_policy
@@ -82,13 +84,13 @@ def test_onnx_gives_the_same_actions(run: Path, seen: tuple[np.ndarray, np.ndarr
     (actions,) = session.run(["action"], {"obs": seen[0]})
     np.testing.assert_allclose(actions, seen[1], rtol=0, atol=2 * CLOSE)
     kept = json.loads(session.get_modelmeta().custom_metadata_map["metadata"])
-    assert kept["env"] == ENV
+    assert kept["env"] == PENDULUM and kept["action_high"] == [2.0]
 
 
 def test_the_file_says_what_it_is(finished: Path, tmp_path: Path) -> None:
     metadata = load_policy(ubp2.export(finished, tmp_path / "policy.npz")).metadata
-    assert metadata["env"] == ENV and metadata["decisions"] == 160 and metadata["labels"] == 14
-    assert metadata["action_low"] == [-2.0] and metadata["action_high"] == [2.0]
+    assert metadata["env"] == "toy/reach" and metadata["decisions"] == 170 and metadata["labels"] == 14
+    assert metadata["action_low"] == [-1.0, -1.0] and metadata["action_repeat"] == 1
     again = ubp2.export(finished, tmp_path / "again.npz")
     assert again.read_bytes() == (tmp_path / "policy.npz").read_bytes()
 
@@ -150,6 +152,24 @@ def test_mistakes_are_told(
 def test_a_visual_run_is_refused(finished: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(finished, tmp_path / "visual")
     text = (folder / "config.yaml").read_text(encoding="utf-8")
-    (folder / "config.yaml").write_text(text.replace(ENV, "gym-visual/Pendulum-v1"), encoding="utf-8")
+    (folder / "config.yaml").write_text(text.replace("toy/reach", "toy-visual/reach"), encoding="utf-8")
     with pytest.raises(UserError, match="acts on features of frames, and the encoder dinov2-small that makes them"):
         ubp2.export(folder, tmp_path / "policy.npz")
+
+
+@pytest.mark.usefixtures("registry")
+def test_an_agent_that_does_not_say_what_its_policy_is_made_of(tmp_path: Path) -> None:
+    folder = untrained("pebble", tmp_path / "run")
+    text = (folder / "config.yaml").read_text(encoding="utf-8")
+    (folder / "config.yaml").write_text(text.replace("agent: pebble", "agent: mute"), encoding="utf-8")
+    with pytest.raises(UserError, match="agent must be one of .*, got 'mute'"):
+        ubp2.export(folder, tmp_path / "policy.npz")
+    register("mute", lambda *sizes: pebble.make_agent(*sizes)._replace(reflex=None), model_free=True)
+    with pytest.raises(UserError, match="the agent mute of .* does not say what its policy is made of"):
+        ubp2.export(folder, tmp_path / "policy.npz")
+
+
+def test_onnx_is_named_where_it_is_missing(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(UserError, match=r"needs the package onnx: pip install 'ubp2\[onnx\]'"):
+        ubp2.export(finished, tmp_path / "policy.onnx")

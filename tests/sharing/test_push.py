@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import json
 import shutil
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -47,34 +48,35 @@ def test_a_dry_run_writes_everything_and_uploads_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody answers there
-    assert cli.main(["push", str(run), "me/pendulum", "--dry-run", "--json"]) == 0
+    assert cli.main(["push", str(run), "me/reach", "--dry-run", "--json"]) == 0
     told = json.loads(capfd.readouterr().out)
-    folder = tmp_path / "hub" / "pendulum"
+    folder = tmp_path / "hub" / "reach"
     assert set(told["files"]) == {path.name for path in folder.iterdir()}
-    always = {"README.md", "policy.npz", "numpy_policy.py", "config.yaml", "metrics.jsonl", "curve.png"}
-    assert always <= set(told["files"])
-    obs = np.array([0.1, 0.2, 0.3])
+    always = {"README.md", "policy.npz", "numpy_policy.py", "config.yaml", "metrics.jsonl", "curve.png", "clip.mp4"}
+    assert set(told["files"]) == always
+    obs = np.array([0.1, 0.2, 0.3, 0.4])
     np.testing.assert_allclose(load_policy(folder / "policy.npz").act(obs), ubp2.load(run).act(obs), atol=2e-5)
-    assert load_yaml(folder / "config.yaml").steps == 160
+    assert load_yaml(folder / "config.yaml").steps == 170
 
 
 def test_the_card_is_one_that_the_hub_reads(run: Path, tmp_path: Path) -> None:
-    assemble(run, "me/pendulum", tmp_path / "hub")
+    assemble(run, "me/reach", tmp_path / "hub")
     card = ModelCard.load(tmp_path / "hub" / "README.md")
     data: Any = card.data
     assert data.library_name == "ubp2" and data.pipeline_tag == "reinforcement-learning"
-    assert "gym/Pendulum-v1" in data.tags
-    (result,) = data.eval_results
+    assert "toy/reach" in data.tags
+    results = {result.metric_type: result.metric_value for result in data.eval_results}
     last = [row for row in map(json.loads, (run / "metrics.jsonl").open()) if row["kind"] == "eval"][-1]
-    assert result.metric_type == "mean_reward" and result.metric_value == pytest.approx(last["policy/return"], abs=1e-4)
+    assert results["mean_reward"] == pytest.approx(last["policy/return"], abs=1e-4)
+    assert results["success_rate"] == last["policy/success_any"]
     assert "14 by oracle, 3 by people (1 of them)" in card.text
-    assert "160 of 160" in card.text and "curve.png" in card.text
+    assert "170 of 170" in card.text and "curve.png" in card.text
 
 
 def test_no_name_address_or_host_is_published(run: Path, tmp_path: Path) -> None:
-    assemble(run, "me/pendulum", tmp_path / "without")
+    assemble(run, "me/reach", tmp_path / "without")
     assert not (tmp_path / "without" / "labels.jsonl.gz").exists()
-    assemble(run, "me/pendulum", tmp_path / "with", with_labels=True)
+    assemble(run, "me/reach", tmp_path / "with", with_labels=True)
     labels = tmp_path / "with" / "labels.jsonl.gz"
     texts = [path.read_bytes() for path in [*(tmp_path / "without").iterdir(), *(tmp_path / "with").iterdir()]]
     texts.append(gzip.decompress(labels.read_bytes()))
@@ -84,12 +86,12 @@ def test_no_name_address_or_host_is_published(run: Path, tmp_path: Path) -> None
 
 def test_a_folder_is_used_again_but_nothing_in_it_survives(run: Path, tmp_path: Path) -> None:
     """Labels of an earlier time must not be uploaded because they were forgotten there."""
-    assemble(run, "me/pendulum", tmp_path / "hub", with_labels=True)
-    again = assemble(run, "me/pendulum", tmp_path / "hub")
+    assemble(run, "me/reach", tmp_path / "hub", with_labels=True)
+    again = assemble(run, "me/reach", tmp_path / "hub")
     assert "labels.jsonl.gz" not in again.files and not (tmp_path / "hub" / "labels.jsonl.gz").exists()
     (tmp_path / "hub" / "notes.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(UserError, match="holds other things \\(notes.txt\\)"):
-        assemble(run, "me/pendulum", tmp_path / "hub")
+        assemble(run, "me/reach", tmp_path / "hub")
 
 
 @contextlib.contextmanager
@@ -102,7 +104,7 @@ def hub_server(refuse: bool = False) -> Iterator[tuple[str, list[tuple[str, Any]
             body = self.rfile.read(int(self.headers["Content-Length"])).decode()
             rows = [json.loads(line) for line in body.splitlines()]
             sent.append((self.path, rows))
-            address = f"http://{self.headers['Host']}/me/pendulum"
+            address = f"http://{self.headers['Host']}/me/reach"
             answer: dict[str, Any] = {"url": address}
             if "/preupload/" in self.path:
                 files = [{"path": each["path"], "uploadMode": "regular"} for each in rows[0]["files"]]
@@ -142,8 +144,8 @@ def test_the_upload_sends_what_is_listed(small: Folder) -> None:
     from huggingface_hub import HfApi
 
     with hub_server() as (url, sent):
-        address = upload(HfApi(endpoint=url, token="hf_mine"), "me/pendulum", small, private=True)
-    assert address.endswith("/me/pendulum")
+        address = upload(HfApi(endpoint=url, token="hf_mine"), "me/reach", small, private=True)
+    assert address.endswith("/me/reach")
     created = next(rows[0] for path, rows in sent if path.endswith("/repos/create"))
     assert created.get("private") or created.get("visibility") == "private"
     commit = next(rows for path, rows in sent if "/commit/" in path)
@@ -154,17 +156,17 @@ def test_the_upload_sends_what_is_listed(small: Folder) -> None:
 def test_what_the_hub_or_the_network_refuses_is_told(small: Folder) -> None:
     from huggingface_hub import HfApi
 
-    with hub_server(refuse=True) as (url, _), pytest.raises(UserError, match="the Hub did not take me/pendulum: .*403"):
-        upload(HfApi(endpoint=url, token="hf_mine"), "me/pendulum", small, private=False)
-    with pytest.raises(UserError, match="the Hub did not take me/pendulum: .*check the name, the rights"):
-        upload(HfApi(endpoint=url, token="hf_mine"), "me/pendulum", small, private=False)  # the server is gone
+    with hub_server(refuse=True) as (url, _), pytest.raises(UserError, match="the Hub did not take me/reach: .*403"):
+        upload(HfApi(endpoint=url, token="hf_mine"), "me/reach", small, private=False)
+    with pytest.raises(UserError, match="the Hub did not take me/reach: .*check the name, the rights"):
+        upload(HfApi(endpoint=url, token="hf_mine"), "me/reach", small, private=False)  # the server is gone
 
 
 @pytest.mark.parametrize(
     ("repo", "sentence"),
     [
         ("pendulum", "expected a repository as owner/name, such as me/door-close-ubp2, got 'pendulum'"),
-        ("me/pendulum", "the Hub does not know you: log in with 'hf auth login', or set HF_TOKEN"),
+        ("me/reach", "the Hub does not know you: log in with 'hf auth login', or set HF_TOKEN"),
     ],
 )
 def test_mistakes_are_told(
@@ -175,3 +177,9 @@ def test_mistakes_are_told(
     assert cli.main(["push", str(run), repo]) == 2
     assert sentence in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_the_package_is_named_where_it_is_missing(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    assert cli.main(["push", str(run), "me/reach"]) == 2
+    assert "needs the package huggingface_hub: pip install 'ubp2[hub]'" in capsys.readouterr().err
