@@ -21,5 +21,5 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
     """Build the error for a name that is in no registry."""
     known = sorted(known)
-    listing = ", ".join(known) if len(known) <= 16 else f"{', '.join(known[:8])}, ... ({len(known)} in all)"
+    listing = ", ".join(known) if len(known) <= 24 else f"{', '.join(known[:8])}, ... ({len(known)} in all)"
     return UserError(f"unknown {kind} '{name}'.{did_you_mean(name, known)} Known: {listing}")

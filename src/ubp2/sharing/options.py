@@ -21,7 +21,7 @@ Json = Annotated[Switch, tyro.conf.arg(help="Print one JSON object on stdout, an
 class Export:
     """Write the policy of a run into one small file that needs no training code."""
 
-    run: Annotated[Path, tyro.conf.Positional]
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Run folder."""
     out: Path | None = None
     """File to write; None: policy.npz or policy.onnx here. Beside an .npz goes numpy_policy.py, which loads it."""
@@ -34,9 +34,9 @@ class Export:
 class Push:
     """Publish a run on the Hugging Face Hub: model card, policy, configuration, metrics, curve."""
 
-    run: Annotated[Path, tyro.conf.Positional]
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Run folder."""
-    repo: Annotated[str, tyro.conf.Positional]
+    repo: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="REPO")]
     """Repository on the Hub, as owner/name."""
     dry_run: Switch = False
     """Write the folder, list what would be uploaded, and touch no network."""
