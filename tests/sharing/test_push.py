@@ -22,6 +22,8 @@ import ubp2
 from ubp2.config.files import load_yaml
 from ubp2.errors import UserError
 from ubp2.preference.store import LabelStore
+from ubp2.sharing.card import card, gather
+from ubp2.sharing.export import policy_of
 from ubp2.sharing.numpy_policy import load_policy
 from ubp2.sharing.push import Folder, assemble, upload
 from ubp2.storage.runs import Run
@@ -61,16 +63,26 @@ def test_a_dry_run_writes_everything_and_uploads_nothing(
 
 def test_the_card_is_one_that_the_hub_reads(run: Path, tmp_path: Path) -> None:
     assemble(run, "me/reach", tmp_path / "hub")
-    card = ModelCard.load(tmp_path / "hub" / "README.md")
-    data: Any = card.data
+    loaded = ModelCard.load(tmp_path / "hub" / "README.md")
+    data: Any = loaded.data
     assert data.library_name == "ubp2" and data.pipeline_tag == "reinforcement-learning"
     assert "toy/reach" in data.tags
     results = {result.metric_type: result.metric_value for result in data.eval_results}
     last = [row for row in map(json.loads, (run / "metrics.jsonl").open()) if row["kind"] == "eval"][-1]
     assert results["mean_reward"] == pytest.approx(last["policy/return"], abs=1e-4)
     assert results["success_rate"] == last["policy/success_any"]
-    assert "14 by oracle, 3 by people (1 of them)" in card.text
-    assert "170 of 170" in card.text and "curve.png" in card.text
+    assert "14 by oracle, 3 by people (1 of them)" in loaded.text
+    assert "170 of 170" in loaded.text and "curve.png" in loaded.text
+
+
+def test_what_only_python_has_is_named(run: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(run, tmp_path / "run")
+    metadata = policy_of(folder).metadata
+    text = card(gather(Run.open(folder), metadata), "me/reach", ["policy.npz"])
+    assert "again: `ubp2 train --config config.yaml`" in text
+    Run.open(folder).note({"custom_environment": True, "custom_teacher": True})
+    text = card(gather(Run.open(folder), metadata), "me/reach", ["policy.npz"])
+    assert "its environment and its teacher, given from Python, are not" in text and "again:" not in text
 
 
 def test_no_name_address_or_host_is_published(run: Path, tmp_path: Path) -> None:

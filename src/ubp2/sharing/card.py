@@ -149,7 +149,13 @@ def _training(facts: Facts) -> str:
         "versions": ", ".join(f"{name} {version}" for name, version in facts.versions.items()),
     }
     table = "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())])
-    return f"{table}\n\nEvery setting is in `config.yaml`; the same again: `ubp2 train --config config.yaml`."
+    own = [name for name in ("environment", "teacher") if info.get(f"custom_{name}")]
+    again = (
+        f"its {' and its '.join(own)}, given from Python, are not"
+        if own
+        else "again: `ubp2 train --config config.yaml`"
+    )
+    return f"{table}\n\nEvery setting is in `config.yaml`; {again}."
 
 
 def _limits(facts: Facts) -> str:
