@@ -21,7 +21,7 @@ from ubp2.envs.adapter import adapt
 from ubp2.envs.workers import make_vector
 from ubp2.errors import UserError
 from ubp2.evaluation.rollout import filmed
-from ubp2.trained import _load
+from ubp2.trained import restored
 from ubp2.training.evaluate import controller as make_controller
 
 
@@ -102,7 +102,7 @@ def _watched() -> tuple[Any, list[Thermostat]]:
 
 
 def _trained(run: Path) -> tuple[Any, Any, Any]:
-    trained = _load([run], "policy")
+    trained = restored([run], "policy")
     return trained.agent, trained.programs, trained.state
 
 
@@ -175,7 +175,7 @@ def test_the_adapter_and_the_controller_scale_alike(run: Path) -> None:
     """At the corners of [-1, 1]: exactly the bounds, on both ways to the environment."""
     room = Thermostat()
     env = adapt(room, EnvironmentConfig())
-    spec = _load([run], "policy").spec
+    spec = restored([run], "policy").spec
     env.reset(0)
     env.step(np.array([1.0, -1.0], np.float32))
     np.testing.assert_array_equal(room.seen[-1], [spec.action_high[0], spec.action_low[1]])

@@ -20,7 +20,7 @@ from ubp2.config.files import from_dict
 from ubp2.config.schema import Config
 from ubp2.envs import probes
 from ubp2.models import world_model
-from ubp2.trained import _load
+from ubp2.trained import restored
 from ubp2.training.seeds import take
 
 SMALL: dict[str, Any] = {
@@ -56,7 +56,7 @@ def solve(env: Callable[[], gymnasium.Env], config: Config, folder: Path) -> dic
 
 def values(folder: Path, obs: list[float]) -> np.ndarray:
     """What each member thinks an observation is worth, averaged over actions: [E, N]."""
-    trained = _load([folder], "policy")
+    trained = restored([folder], "policy")
     state = take(trained.state, 0)
     z = world_model.encode(state.model, state.stats, jnp.array(obs)[:, None])
     found = []
