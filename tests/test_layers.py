@@ -20,7 +20,7 @@ LAYERS = (
     ("agents",),
     ("evaluation",),
     ("training",),
-    ("trained", "api", "bench", "lab", "labelling", "experiments", "theory", "sharing"),
+    ("trained", "api", "bench", "lab", "labelling", "experiments", "theory", "sharing", "doctor"),
     ("terminal",),
     ("__main__",),
 )
@@ -52,6 +52,7 @@ def test_modules_that_start_fast_import_nothing_heavy_at_the_top() -> None:
         "terminal/descriptions",
         "terminal/cli",
         "bench/options",
+        "doctor/options",
         "evaluation/options",
         "experiments/options",
         "experiments/tuning/options",

@@ -32,6 +32,7 @@ from ubp2.bench import options as bench_options
 from ubp2.config.files import check_resumable, load_yaml
 from ubp2.config.presets import DEFAULT_ENV, DEFAULT_PRESET, preset
 from ubp2.config.schema import Config
+from ubp2.doctor import options as doctor_options
 from ubp2.errors import UserError, unknown_name
 from ubp2.evaluation import options as evaluation_options
 from ubp2.experiments import options as experiment_options
@@ -85,6 +86,7 @@ COMMANDS: Mapping[str, Command] = {
     "lab": Command(lab_options.Reward, "terminal.commands:lab"),
     "theory": Command(theory_options.Theory, "theory.answer:answer"),
     "label": Command(labelling_options.Label, "labelling.serve:label"),
+    "doctor": Command(doctor_options.Doctor, "doctor.answer:answer"),
 }
 
 
