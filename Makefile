@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo demo-metaworld test test-all lint bench clean
+.PHONY: help demo demo-metaworld test test-all lint bench dist clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -41,6 +41,10 @@ lint: $(READY) ## style and types
 
 bench: $(READY) ## how fast this machine plans, learns, trains and starts; a few minutes
 	$(BIN)/ubp2 bench all
+
+dist: $(READY) ## wheel and source archive, in dist/ (docs/releasing.md)
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist .
 
 clean: ## remove the virtual environment and caches; runs and demos stay
 	rm -rf $(VENV) .pytest_cache .ruff_cache build dist
