@@ -47,4 +47,4 @@ def run_in(
 
 def json_in(folder: Path, *arguments: str | Path, cwd: Path | None = None) -> dict[str, Any]:
     """What `ubp2 ... --json` answers in the environment."""
-    return json.loads(run_in(folder, "ubp2", *arguments, "--json", cwd=cwd).stdout)
+    return json.loads(run_in(folder, "python", "-m", "ubp2", *arguments, "--json", cwd=cwd).stdout)
