@@ -9,7 +9,7 @@ import pytest
 from tests.release.conftest import ROOT, Built
 from tests.release.venvs import json_in, make_venv, pip, run_in, site_packages
 from tests.training.helpers import tiny
-from ubp2.config_io import save_yaml
+from ubp2.config.files import save_yaml
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from tests.release.conftest import ROOT, Built
 from tests.release.venvs import json_in, make_venv, pip, run_in
 from tests.training.helpers import tiny
 from ubp2 import __version__
-from ubp2.config_io import save_yaml
+from ubp2.config.files import save_yaml
 
 SOURCES = ROOT / "src"
 

@@ -78,7 +78,7 @@ def work() -> dict[str, Any]:
     """A few decisions of toy/reach in a worker process, over shared memory, as every run makes them."""
     import numpy as np
 
-    from ubp2.configs import EnvironmentConfig
+    from ubp2.config.schema import EnvironmentConfig
     from ubp2.envs.workers import connect
 
     workers = connect("toy/reach", EnvironmentConfig(), 1)
