@@ -49,7 +49,7 @@ USES = {
     "gym": "train --config {tiny} --env gym/Pendulum-v1 --out {new}",
     "parquet": "labels export {run} {new}.parquet",
     "ray": "tune --env toy/reach --dry-run --out {new}",
-    "visual": "encoder train --env toy-visual/reach --frames 40 --updates 2 --out {new}.npz",
+    "visual": "encoder train --env toy-visual/reach --frames 200 --updates 2 --out {new}.npz",
 }
 
 

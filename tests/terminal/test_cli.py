@@ -101,7 +101,7 @@ def run(tmp_path: Path) -> Path:
 def test_help_and_mistakes_are_instant_and_import_nothing_heavy() -> None:
     code = (
         "import sys, time; start = time.perf_counter()\n"
-        "from ubp2.terminal.cli import main\n"
+        "from ubp2.terminal.cli import COMMANDS, main\n"
         "for line in ('--help', 'train --help', 'train --preset paper --env metaworld/hammer --help', 'trian',\n"
         "             'train --preset papr', 'train --planner.horizont 3', 'train --config no.yaml', 'eval nowhere',\n"
         "             'bench --help', 'bench plan --help', 'bench plna', 'bench plan --seeds 0',\n"
@@ -162,7 +162,9 @@ def test_mistakes_are_one_sentence_and_exit_with_2(line: str, capfd: pytest.Capt
 @pytest.mark.parametrize(
     ("line", "part"),
     [
-        ("train --planner.horizont 3", "Unrecognized options: --planner.horizont, 3"),
+        ("train --planner.horizont 3", "unknown option --planner.horizont. Did you mean --planner.horizon? All"),
+        ("train --horizon 3", "Did you mean --planner.horizon or --training.horizon? All options: ubp2 train --help"),
+        ("bench plan --seed 3", "unknown option --seed. Did you mean --seeds? All options: ubp2 bench plan --help"),
         ("train --planner.optimizer cme", "invalid choice 'cme' for argument '--planner.optimizer'"),
         ("train --steps many", "Error parsing --steps"),
         ("train --teacher nosy", "invalid choice 'nosy' for argument '--teacher.name'"),

@@ -18,11 +18,13 @@ from ubp2.doctor.options import Doctor
 from ubp2.doctor.trial import Failed, attempt
 from ubp2.envs.gl import choose_backend
 from ubp2.errors import UserError
+from ubp2.terminal.colour import paint
 
 __all__ = ["answer", "devices", "rendering"]
 
 # What gives MuJoCo each way to draw without a screen.
 BACKENDS = {"osmesa": "libosmesa6", "egl": "libegl1"}
+COLOURS = {"ok": "green", "note": "blue", "warning": "yellow", "problem": "red"}
 SIDE_BY_SIDE = 3  # trials import much: more at a time would wait for each other
 
 
@@ -143,7 +145,8 @@ def text(findings: Sequence[Finding], counts: Counter[str]) -> str:
     """One line a finding, under it what to do, and at last how many are bad."""
     lines = []
     for finding in findings:
-        lines.append(f"{finding.state:8} {finding.check}: {finding.text}")
+        word = paint(f"{finding.state:8}", COLOURS[finding.state], sys.stdout)
+        lines.append(f"{word} {finding.check}: {finding.text}")
         if finding.advice:
             lines.append(f"{'':8} -> {finding.advice}")
     last = ", ".join(f"{counts[state]} {state}{'s' * (counts[state] != 1)}" for state in ("problem", "warning"))

@@ -69,15 +69,18 @@ def make(env_id: str, options: EnvironmentConfig, visual: VisualConfig | None = 
     return _SUITES[suite](task, options)
 
 
-def list_ids() -> dict[str, list[str]]:
-    """Ids of every suite; empty for one whose package is not installed. gym/ takes any other registered id too."""
-    dmc: list[str] = []
-    if importlib.util.find_spec("dm_control"):
-        dmc = [f"dmc/{task}" for task in importlib.import_module("ubp2.envs.dmcontrol").task_ids()]
+def list_ids(dmc: bool = True) -> dict[str, list[str]]:
+    """Ids of every suite; empty for one whose package is not installed. gym/ takes any other registered id too.
+
+    dmc: whether to look into dm-control as well, the one suite that has to be imported, for a second or two.
+    """
+    control: list[str] = []
+    if dmc and importlib.util.find_spec("dm_control"):
+        control = [f"dmc/{task}" for task in importlib.import_module("ubp2.envs.dmcontrol").task_ids()]
     ids = {
         "toy": ["toy/reach"],
         "metaworld": [f"metaworld/{task}" for task in METAWORLD_TASKS],
-        "dmc": dmc,
+        "dmc": control,
         "gym": [f"gym/{name}" for name in GYM_IDS],
     }
     return ids | {f"{suite}{SUFFIX}": [visual_id(name) for name in names] for suite, names in ids.items()}

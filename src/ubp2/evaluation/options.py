@@ -22,7 +22,7 @@ Form = Literal["text", "markdown", "csv", "latex", "html"]
 class Report:
     """Write a page, figures, tables and raw scores of any number of runs."""
 
-    runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PATH ...")]
+    runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN ...")]
     """Run folders, folders that hold such, or CSV and JSONL files; METHOD=PATH names one, TASK:METHOD=FILE too."""
     out: Path = Path("report")
     """Folder to write; a report in it is replaced."""
@@ -47,7 +47,7 @@ class Report:
 class Compare:
     """Compare two sets of runs: the difference on each task, its interval, and how often one beats the other."""
 
-    runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PATH ...")]
+    runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN ...")]
     """A B, or with --with all of A: run folders, folders that hold such, or files; METHOD=PATH names one."""
     against: Annotated[tuple[str, ...], tyro.conf.arg(name="with")] = ()
     """All of B."""

@@ -22,7 +22,7 @@ Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 class Reproduce:
     """Run a table or figure of the paper: what is missing, at any budget, with the paper's numbers beside ours."""
 
-    experiment: Annotated[str | None, tyro.conf.Positional] = None
+    experiment: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[EXPERIMENT]")] = None
     """table1, table2, fig-selection, ...; None: list them."""
     tasks: tuple[str, ...] = ()
     """Only these tasks (door-close), or other environments by id (toy/reach); none: all of the experiment."""
@@ -62,9 +62,9 @@ class Reproduce:
 class Sweep:
     """Train a grid of tasks, methods, settings and seeds, here, on Ray or on SLURM; then status, stop, resume."""
 
-    what: Annotated[str, tyro.conf.Positional]
+    what: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE|VERB")]
     """YAML file of the sweep (docs/sweeps.md); or status, stop, resume; or cell, which jobs of SLURM call."""
-    folder: Annotated[Path | None, tyro.conf.Positional] = None
+    folder: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[DIR]")] = None
     """Folder of the sweep, for status, stop, resume and cell."""
     on: Literal["local", "ray", "slurm"] | None = None
     """Where cells run: processes here, a Ray cluster (extra ubp2[ray]), or an array job; None: as in the file."""

@@ -19,9 +19,9 @@ Json = Annotated[Switch, tyro.conf.arg(help="Print one JSON object on stdout, an
 class Export:
     """Write the answers of a run, with both segments of each, into a file that stands alone."""
 
-    run: Annotated[Path, tyro.conf.Positional]
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Run folder, or folder of several seeds: the labels of all."""
-    file: Annotated[Path, tyro.conf.Positional]
+    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
     """File to write: .jsonl, .jsonl.gz, or .parquet (needs pyarrow)."""
     anonymous: Switch = False
     """Replace the names of annotators and runs by drawn ones."""
@@ -36,9 +36,9 @@ class Export:
 class Import:
     """Add the labels of files to a run that stands still; it learns from them when it is resumed."""
 
-    run: Annotated[Path, tyro.conf.Positional]
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Run folder, or folder of several seeds: each gets the labels."""
-    files: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    files: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE ...")]
     """Files that ubp2 labels export wrote."""
     json: Json = False
 
@@ -47,7 +47,7 @@ class Import:
 class Verify:
     """Look at every page, question and answer of the label store of a run; 1: something is damaged."""
 
-    run: Annotated[Path, tyro.conf.Positional]
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Run folder, or folder of several seeds."""
     json: Json = False
 
@@ -56,7 +56,7 @@ class Verify:
 class Stats:
     """Tell who answered how much and how fast, and how far people agree with each other and with themselves."""
 
-    run: Annotated[Path, tyro.conf.Positional]
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Run folder, or folder of several seeds: each of them."""
     json: Json = False
 

@@ -23,7 +23,7 @@ Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 class Label:
     """Serve the page on which people compare clips of a run, while another process trains it or none does."""
 
-    run: Annotated[Path, tyro.conf.Positional]
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Run folder; with --dataset a new folder for the questions, or the one that an earlier such command made."""
     dataset: tuple[Path, ...] = ()
     """Ask about recorded episodes, without training: run folders, or .npz files with obs [T+1, D] and action [T, A]."""

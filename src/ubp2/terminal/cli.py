@@ -1,5 +1,4 @@
-"""The command line: ubp2 train | eval | plot | report | compare | reproduce | sweep | tune | export | push | info
-| envs | bench | lab | theory | label | labels | encoder.
+"""The command line: `ubp2 COMMAND`, one line of `COMMANDS` each.
 
 Parsing, help and errors in a configuration are over before anything heavy is imported; `terminal.commands` imports jax
 and the environments where they are needed.
@@ -43,7 +42,10 @@ from ubp2.labelling import options as labelling_options
 from ubp2.sharing import options as sharing_options
 from ubp2.storage.population import members
 from ubp2.storage.runs import Run
-from ubp2.terminal import commands
+from ubp2.terminal import colour, commands, completion
+from ubp2.terminal.colour import paint
+from ubp2.terminal.flags import check_names
+from ubp2.terminal.usage import usage
 from ubp2.theory import options as theory_options
 from ubp2.vision import options as vision_options
 
@@ -87,6 +89,7 @@ COMMANDS: Mapping[str, Command] = {
     "theory": Command(theory_options.Theory, "theory.answer:answer"),
     "label": Command(labelling_options.Label, "labelling.serve:label"),
     "doctor": Command(doctor_options.Doctor, "doctor.answer:answer"),
+    "completion": Command(completion.Completion, "terminal.completion:answer"),
 }
 
 
@@ -113,9 +116,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done; 2 a mistake that the user can mend; 75 stopped after a checkpoint, run again with --resume; 130 interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    with _results(reserve="--json" in arguments) as results:
+    if arguments[:2] == ["completion", "words"]:  # a shell asks, about a line that may hold any option
+        kinds = {name: command.arguments for name, command in COMMANDS.items()}
+        print("\n".join(completion.candidates(arguments[2:], kinds)))
+        return 0
+    with colour.chosen(arguments) as words, _results(reserve="--json" in arguments) as results:
         try:
-            outcome = _run(arguments)
+            outcome = _run(words)
             text = json.dumps(_jsonable(outcome.data)) if results else outcome.text
             if text:
                 print(text, file=results or sys.stdout, flush=True)
@@ -137,9 +144,12 @@ _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPE
 
 
 def _run(arguments: list[str]) -> commands.Outcome:
+    colour.check()
     name, rest = (arguments[0], arguments[1:]) if arguments else ("--help", [])
     if name in ("-h", "--help", "help"):
-        return commands.Outcome({"commands": list(COMMANDS)}, _usage())
+        return commands.Outcome(
+            {"commands": list(COMMANDS)}, usage({name: str(each.arguments.__doc__) for name, each in COMMANDS.items()})
+        )
     if name in ("-V", "--version"):
         return commands.Outcome({"version": __version__}, f"ubp2 {__version__}")
     if name not in COMMANDS:
@@ -221,12 +231,14 @@ def _peek(arguments: list[str], flag: str) -> str | None:
 
 def _parse(name: str, arguments: list[str], default: Any = None) -> Any:
     """Parse the arguments of one command; None: tyro has printed the help. Its errors come as boxes on stderr."""
+    kind = COMMANDS[name].arguments
+    check_names(f"ubp2 {name}", kind, arguments)
     captured = io.StringIO()
     capture = contextlib.redirect_stderr(captured) if "--json" in arguments else contextlib.nullcontext()
     options = {} if default is None else {"default": default}
     try:
         with capture:
-            return tyro.cli(COMMANDS[name].arguments, prog=f"ubp2 {name}", args=arguments, **options)
+            return tyro.cli(kind, prog=f"ubp2 {name}", args=arguments, **options)
     except SystemExit as error:
         if not error.code:
             return None
@@ -247,7 +259,7 @@ def _unboxed(text: str) -> str:
 
 def _fail(message: str, results: TextIO | None, code: int) -> int:
     if message:
-        print(f"ubp2: {message}", file=sys.stderr)
+        print(f"{paint('ubp2:', 'red', sys.stderr)} {message}", file=sys.stderr)
     if results:
         print(json.dumps({"error": message}), file=results)
     return code
@@ -281,16 +293,3 @@ def _jsonable(value: Any) -> Any:
     if hasattr(value, "item"):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _usage() -> str:
-    lines = ["usage: ubp2 COMMAND [options]", "", "Reinforcement learning from preferences by optimistic planning.", ""]
-    lines += [f"  {name:9} {command.arguments.__doc__}" for name, command in COMMANDS.items()]
-    return "\n".join(
-        [
-            *lines,
-            "",
-            "ubp2 COMMAND --help shows the options of a command; every command takes --json.",
-            "Start with: ubp2 train --env toy/reach --steps 3000",
-        ]
-    )

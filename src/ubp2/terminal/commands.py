@@ -83,7 +83,7 @@ class Train:
 class Eval:
     """Evaluate a trained agent, without any bonus."""
 
-    run: Annotated[Path, tyro.conf.Positional]
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Run folder, or folder of several seeds: each, and the mean."""
     episodes: int = 10
     """Episodes."""
@@ -100,7 +100,7 @@ class Eval:
 class Plot:
     """Draw the learning curves of runs; runs of one environment become a mean over seeds."""
 
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN ...")]
     """Run folders; a folder of several seeds stands for all of them."""
     out: Path = Path("curve.png")
     """File to write: .png, .pdf or .svg."""
@@ -111,7 +111,7 @@ class Plot:
 class Info:
     """Show versions and folders for a bug report, or what is in a run folder."""
 
-    run: Annotated[Path | None, tyro.conf.Positional] = None
+    run: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN]")] = None
     """Run folder to summarise; None: this installation."""
     devices: Switch = False
     """Also list the devices that jax sees (takes seconds: imports jax)."""

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
+from ubp2.terminal.colour import wanted
+
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
@@ -143,7 +145,7 @@ def _make_bar(stream: TextIO, above: Callable[[], Any] | None = None) -> Bar:
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TextColumn("{task.fields[text]}", markup=False),
-        console=Console(file=stream),
+        console=Console(file=stream) if wanted(stream) else Console(file=stream, color_system=None),
         refresh_per_second=4,
         redirect_stdout=False,
     )
