@@ -42,7 +42,7 @@ def python() -> Finding:
 
 def _python_wanted() -> str | None:
     try:
-        return metadata.metadata("ubp2").get("Requires-Python")
+        return metadata.metadata("ubp2")["Requires-Python"]
     except metadata.PackageNotFoundError:
         return None
 

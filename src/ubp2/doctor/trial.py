@@ -5,6 +5,7 @@ A trial prints one JSON object as its last line. `attempt` starts one and tells 
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -60,8 +61,7 @@ def devices() -> dict[str, Any]:
 
 def render() -> dict[str, Any]:
     """A red ball before the camera, drawn by MuJoCo with the backend that MUJOCO_GL names."""
-    import mujoco
-
+    mujoco: Any = importlib.import_module("mujoco")  # its names are not known to type checkers
     ball = '<mujoco><worldbody><light pos="0 -2 2"/><geom type="sphere" size=".5" rgba="1 0 0 1"/></worldbody></mujoco>'
     model = mujoco.MjModel.from_xml_string(ball)
     data = mujoco.MjData(model)

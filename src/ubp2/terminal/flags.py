@@ -93,7 +93,7 @@ def _subcommands(bare: Any) -> dict[str, type]:
     if get_origin(bare) not in (Union, types.UnionType):
         return {}
     parts = [_bare(part) for part in get_args(bare)]
-    return {marks[0].name: part for part, marks in parts if dataclasses.is_dataclass(part)}
+    return {marks[0].name: part for part, marks in parts if isinstance(part, type) and dataclasses.is_dataclass(part)}
 
 
 def _choices(bare: Any) -> tuple[str, ...]:
