@@ -54,7 +54,7 @@ def test_an_empty_folder_is_used_and_a_full_one_is_not(tmp_path: Path):
     with pytest.raises(UserError, match=r"is not empty; choose another folder with --out, .* --resume"):
         Run.create(tmp_path, CONFIG)
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="is not empty"):
+    with pytest.raises(UserError, match="is a file"):
         Run.create(tmp_path / "file", CONFIG)
 
 

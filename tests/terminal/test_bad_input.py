@@ -236,7 +236,7 @@ def test_a_folder_that_exists(whole: Path, file: Path, here: Here, tmp_path: Pat
     assert "exists and is not empty" in text and f"ubp2 train --resume {whole}" in text
     assert {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()} == before
     (tmp_path / "a file").write_text("mine")
-    assert "exists and is not empty" in sentence(here("train", "--config", file, "--out", tmp_path / "a file"))
+    assert "exists and is a file" in sentence(here("train", "--config", file, "--out", tmp_path / "a file"))
     assert (tmp_path / "a file").read_text() == "mine"
 
 

@@ -165,11 +165,14 @@ def test_mistakes_are_one_sentence_and_exit_with_2(line: str, capfd: pytest.Capt
         ("train --planner.horizont 3", "unknown option --planner.horizont. Did you mean --planner.horizon? All"),
         ("train --horizon 3", "Did you mean --planner.horizon or --training.horizon? All options: ubp2 train --help"),
         ("bench plan --seed 3", "unknown option --seed. Did you mean --seeds? All options: ubp2 bench plan --help"),
-        ("train --planner.optimizer cme", "invalid choice 'cme' for argument '--planner.optimizer'"),
-        ("train --steps many", "Error parsing --steps"),
-        ("train --teacher nosy", "invalid choice 'nosy' for argument '--teacher.name'"),
-        ("train --teacher", "Missing value for argument '--teacher.name"),
-        ("train --teacher.mistake often", "Error parsing --teacher.mistake"),
+        (
+            "train --planner.optimizer cme",
+            "--planner.optimizer has no choice 'cme'. Did you mean cem?",
+        ),
+        ("train --steps many", "--steps must be a whole number, got 'many'"),
+        ("train --teacher nosy", "--teacher.name has no choice 'nosy'. Did you mean noisy"),
+        ("train --teacher", "--teacher.name needs a value; ubp2 train --help says which"),
+        ("train --teacher.mistake often", "--teacher.mistake must be a number, got 'often'"),
     ],
 )
 def test_wrong_flags_are_explained(line: str, part: str, capfd: pytest.CaptureFixture[str]) -> None:

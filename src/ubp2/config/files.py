@@ -75,7 +75,11 @@ def load_yaml(path: Path, base: Config | None = None) -> Config:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise UserError(f"there is no configuration file {path}") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except IsADirectoryError:
+        raise UserError(f"{path} is a folder; name a YAML file, such as {path / 'config.yaml'}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is no text file; name a YAML file of settings") from None
+    except OSError as error:
         raise UserError(f"cannot read the configuration file {path}: {error}") from None
     try:
         data = yaml.safe_load(text)

@@ -27,6 +27,7 @@ from ubp2.config.schema import Config
 from ubp2.errors import UserError
 from ubp2.storage import locks
 from ubp2.storage.database import disk_errors
+from ubp2.storage.recognising import is_run, no_run
 from ubp2.system import source, versions
 
 __all__ = ["HALF_MADE", "Metrics", "Run", "default_folder", "occupied", "read_metrics", "write_json"]
@@ -87,8 +88,8 @@ class Run:
         from ubp2.config.files import load_yaml
 
         folder = Path(folder)
-        if not (folder / "config.yaml").is_file() or not (folder / "info.json").is_file():
-            raise UserError(f"{folder} is not a run folder: it has no config.yaml or no info.json; check the path")
+        if not is_run(folder):
+            raise no_run(folder)
         config = load_yaml(folder / "config.yaml")
         if not write:
             return cls(folder, config)
@@ -300,7 +301,9 @@ def _used(folder: Path) -> bool:
 
 
 def occupied(folder: Path) -> UserError:
-    """The error for a folder that holds something."""
+    """The error for a folder that holds something, or a file in its place."""
+    if folder.is_file():
+        return UserError(f"{folder} exists and is a file; choose a folder with --out")
     return UserError(
         f"{folder} exists and is not empty; choose another folder with --out, or go on with the run in it with: "
         f"ubp2 train --resume {shlex.quote(str(folder))}"

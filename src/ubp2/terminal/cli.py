@@ -18,7 +18,6 @@ import itertools
 import json
 import math
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -44,7 +43,8 @@ from ubp2.storage.population import members
 from ubp2.storage.runs import Run
 from ubp2.terminal import colour, commands, completion
 from ubp2.terminal.colour import paint
-from ubp2.terminal.flags import check_names
+from ubp2.terminal.flags import check_words
+from ubp2.terminal.refusals import refusal
 from ubp2.terminal.usage import usage
 from ubp2.theory import options as theory_options
 from ubp2.vision import options as vision_options
@@ -146,14 +146,17 @@ _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPE
 def _run(arguments: list[str]) -> commands.Outcome:
     colour.check()
     name, rest = (arguments[0], arguments[1:]) if arguments else ("--help", [])
+    if name == "help" and rest and rest[0] in COMMANDS:
+        name, rest = rest[0], [*rest[1:], "--help"]
     if name in ("-h", "--help", "help"):
         return commands.Outcome(
             {"commands": list(COMMANDS)}, usage({name: str(each.arguments.__doc__) for name, each in COMMANDS.items()})
         )
-    if name in ("-V", "--version"):
+    if name in ("-V", "-v", "--version", "version"):
         return commands.Outcome({"version": __version__}, f"ubp2 {__version__}")
     if name not in COMMANDS:
-        raise unknown_name("command", name, COMMANDS)
+        known = ["--help", "--version"] if name.startswith("-") else COMMANDS
+        raise unknown_name("option" if name.startswith("-") else "command", name, known)
     if name in _WITH_NAME:
         _require_name(name, rest, _WITH_NAME[name])
     parsed = _parse_train(rest) if name == "train" else _parse(name, rest)
@@ -223,38 +226,26 @@ def _peek(arguments: list[str], flag: str) -> str | None:
     value = None
     for i, here in enumerate(arguments):
         if here == flag:
-            value = arguments[i + 1] if i + 1 < len(arguments) else None
+            after = arguments[i + 1 : i + 2]
+            value = after[0] if after and not after[0].startswith("--") else None
         elif here.startswith(f"{flag}="):
             value = here.partition("=")[2]
     return value
 
 
 def _parse(name: str, arguments: list[str], default: Any = None) -> Any:
-    """Parse the arguments of one command; None: tyro has printed the help. Its errors come as boxes on stderr."""
-    kind = COMMANDS[name].arguments
-    check_names(f"ubp2 {name}", kind, arguments)
-    captured = io.StringIO()
-    capture = contextlib.redirect_stderr(captured) if "--json" in arguments else contextlib.nullcontext()
+    """Parse the arguments of one command; None: tyro has printed the help."""
+    kind, command = COMMANDS[name].arguments, f"ubp2 {name}"
+    check_words(command, kind, arguments)
     options = {} if default is None else {"default": default}
+    said = io.StringIO()
     try:
-        with capture:
-            return tyro.cli(kind, prog=f"ubp2 {name}", args=arguments, **options)
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(kind, prog=command, args=arguments, **options)
     except SystemExit as error:
         if not error.code:
             return None
-        raise _ParseError(_unboxed(captured.getvalue())) from None
-
-
-class _ParseError(UserError):
-    """Arguments that tyro refused. Empty when tyro has already told the user on stderr."""
-
-
-def _unboxed(text: str) -> str:
-    """The sentence in tyro's box: its first paragraph, without the frame and the title."""
-    lines = [re.sub(r"[│╭╮╰╯]", "", line).strip() for line in text.splitlines()[1:]]
-    first = [line for line in lines if line]
-    rule = next((i for i, line in enumerate(first) if set(line) == {"─"}), len(first))
-    return " ".join(first[:rule])
+        raise UserError(refusal(said.getvalue(), command)) from None
 
 
 def _fail(message: str, results: TextIO | None, code: int) -> int:

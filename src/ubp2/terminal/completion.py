@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from ubp2.terminal.flags import Argument, arguments_of
+from ubp2.terminal.flags import Argument, Arguments, arguments_of, free_words
 
 __all__ = ["Completion", "answer", "candidates"]
 
@@ -100,21 +100,12 @@ def _of_command(kind: type, before: Sequence[str], here: str) -> list[str]:
     asked = options.get(before[-1]) if before else None
     if asked is not None and not asked.switch:
         return _starting(here, _values(asked, here))
-    return _starting(here, _values(_positional(arguments.positionals, options, before), here))
+    return _starting(here, _values(_positional(arguments, before), here))
 
 
-def _positional(
-    positionals: Sequence[Argument], options: Mapping[str, Argument], before: Sequence[str]
-) -> Argument | None:
-    """Which positional argument is next, after those that are there; words that belong to options do not count."""
-    there, words = 0, iter(before)
-    for word in words:
-        if word.startswith("-"):
-            option = options.get(word)
-            if option is not None and not option.switch and not option.many:
-                next(words, None)
-        else:
-            there += 1
+def _positional(arguments: Arguments, before: Sequence[str]) -> Argument | None:
+    """Which positional argument is next, after those that are there."""
+    there, positionals = len(free_words(arguments, before)), arguments.positionals
     if there < len(positionals):
         return positionals[there]
     return positionals[-1] if positionals and positionals[-1].many else None

@@ -15,7 +15,7 @@ import tyro
 
 from ubp2.errors import UserError
 
-__all__ = ["Argument", "Arguments", "arguments_of", "check_names"]
+__all__ = ["Argument", "Arguments", "arguments_of", "check_words", "free_words"]
 
 
 class Argument(NamedTuple):
@@ -68,7 +68,8 @@ def _walk(kind: type, prefix: str) -> Iterator[Argument | dict[str, type]]:
 
 def _argument(name: str, prefix: str, bare: Any, marks: Sequence[Any]) -> Iterator[Argument]:
     metavar = next((mark.metavar for mark in marks if getattr(mark, "metavar", None)), "")
-    many, choices = get_origin(bare) in (tuple, list), _choices(bare)
+    choices = _choices(bare)
+    many = tyro.conf.UseAppendAction not in marks and any(get_origin(part) is tuple for part in (bare, *get_args(bare)))
     if tyro.conf.Positional in marks:
         yield Argument(name, choices, metavar, many=many)
     elif bare is bool:
@@ -103,17 +104,42 @@ def _choices(bare: Any) -> tuple[str, ...]:
     return tuple(word for part in get_args(bare) for word in _choices(part))
 
 
-def check_names(command: str, kind: type, words: Sequence[str]) -> None:
-    """Refuse an option that the command does not have, with the nearest that it has."""
+def check_words(command: str, kind: type, words: Sequence[str]) -> None:
+    """Refuse an option that the command does not have, with the nearest that it has, and a word that nothing takes."""
     arguments = arguments_of(kind)
     if arguments.named and words and words[0] in arguments.named:
-        return check_names(f"{command} {words[0]}", arguments.named[words[0]], words[1:])
+        return check_words(f"{command} {words[0]}", arguments.named[words[0]], words[1:])
     for word in words:
-        name = "--" + word.partition("=")[0][2:].replace("_", "-")
-        if not word.startswith("--") or word == "--" or name.startswith("--tyro-") or name in arguments.options:
-            continue
-        raise UserError(f"unknown option {name}.{_nearest(name, arguments.options)} All options: {command} --help")
+        name = _name(word)
+        if name.startswith("--") and name != "--" and "--tyro-" not in name and name not in arguments.options:
+            near = _nearest(name, arguments.options)
+            raise UserError(f"unknown option {name}.{near} All options: {command} --help")
+    free, most = free_words(arguments, words), len(arguments.positionals)
+    if not arguments.named and len(free) > most and not any(each.many for each in arguments.positionals):
+        word, takes = free[most], ", ".join(each.metavar.strip("[]") or each.name for each in arguments.positionals)
+        meant = f" Did you mean --env {word}?" if "/" in word and "--env" in arguments.options else ""
+        raise UserError(f"{command} takes {takes or 'options alone'}, and '{word}' is one word too many.{meant}")
     return None
+
+
+def free_words(arguments: Arguments, words: Sequence[str]) -> list[str]:
+    """The words that are positional: neither options nor what belongs to the option before them."""
+    free, rest = [], iter(words)
+    taking = False  # an option with any number of values is open
+    for word in rest:
+        option = arguments.options.get(_name(word))
+        if option is not None:
+            taking = option.many and "=" not in word
+            if not option.switch and not option.many and "=" not in word:
+                next(rest, None)
+        elif not taking and word != "-h":
+            free.append(word)
+    return free
+
+
+def _name(word: str) -> str:
+    """An option as it is listed: without its value, and with dashes where tyro also takes underscores."""
+    return "--" + word.partition("=")[0][2:].replace("_", "-") if word.startswith("--") else word
 
 
 def _nearest(name: str, options: Mapping[str, Argument]) -> str:
