@@ -49,7 +49,7 @@ def test_modules_that_start_fast_import_nothing_heavy_at_the_top() -> None:
         "storage/population",
         "terminal/colour",
         "terminal/completion",
-        "terminal/flags",
+        "terminal/arguments",
         "terminal/progress",
         "terminal/usage",
         "terminal/commands",

@@ -42,8 +42,8 @@ from ubp2.sharing import options as sharing_options
 from ubp2.storage.population import members
 from ubp2.storage.runs import Run
 from ubp2.terminal import colour, commands, completion
+from ubp2.terminal.arguments import check_words
 from ubp2.terminal.colour import paint
-from ubp2.terminal.flags import check_words
 from ubp2.terminal.refusals import refusal
 from ubp2.terminal.usage import usage
 from ubp2.theory import options as theory_options

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from ubp2.terminal.flags import Argument, Arguments, arguments_of, free_words
+from ubp2.terminal.arguments import Argument, Arguments, arguments_of, free_words
 
 __all__ = ["Completion", "answer", "candidates"]
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from ubp2.terminal.arguments import Arguments, arguments_of
 from ubp2.terminal.cli import COMMANDS, main
-from ubp2.terminal.flags import Arguments, arguments_of
 from ubp2.terminal.usage import GROUPS
 
 POSITIONALS_WITH_CHOICES = {"encoder": "train", "lab": "reward"}  # commands with a name that is an argument of theirs
