@@ -5,6 +5,7 @@ SIGUSR1 is what schedulers of clusters are told to send some time before they en
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -17,6 +18,7 @@ from types import FrameType
 __all__ = ["CHECKPOINTED", "fake_preempt", "heard", "left_early"]
 
 CHECKPOINTED = 75  # EX_TEMPFAIL of sysexits.h: nothing is wrong, a checkpoint is there, run it again
+_SHORTLY = 0.02  # seconds; a collection is over by then, and whoever pressed the key does not notice
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
@@ -43,12 +45,31 @@ def left_early() -> Iterator[None]:
     """Where there is nothing to save yet, or any more: a request to stop ends the process, to be run again."""
 
     def leave(number: int) -> None:
-        if number == signal.SIGINT:
+        if _unheard(sys._getframe(1)):
+            again = threading.Timer(_SHORTLY, os.kill, (os.getpid(), number))
+            again.daemon = True
+            again.start()
+        elif number == signal.SIGINT:
             raise KeyboardInterrupt
-        sys.exit(CHECKPOINTED)
+        else:
+            sys.exit(CHECKPOINTED)
 
     with heard(leave):
         yield
+
+
+def _unheard(frame: FrameType | None) -> bool:
+    """Whether an exception that is raised here would be lost: Python reports and forgets those of the collector.
+
+    jax has a function called at every collection of garbage, and while it is imported or traces, a signal is handled
+    there as often as not.
+    """
+    callbacks = {getattr(callback, "__code__", None) for callback in gc.callbacks}
+    while frame is not None:
+        if frame.f_code in callbacks or frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def fake_preempt(seconds: float) -> None:

@@ -1,0 +1,37 @@
+"""A request to stop is heard wherever it arrives."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from ubp2.signals import CHECKPOINTED, left_early
+
+
+@pytest.mark.parametrize(("number", "kind"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+def test_a_signal_in_a_collection_of_garbage_is_not_lost(number: int, kind: type[BaseException]) -> None:
+    """jax has a callback of the collector, in which Python reports an exception and forgets it."""
+    sent = False
+
+    def callback(*_: Any) -> None:
+        nonlocal sent
+        if not sent:
+            sent = True
+            os.kill(os.getpid(), number)
+
+    gc.callbacks.append(callback)
+    try:
+        with pytest.raises(kind) as error, left_early():
+            gc.collect()
+            for _ in range(1000):
+                time.sleep(0.01)
+    finally:
+        gc.callbacks.remove(callback)
+    assert sent
+    if kind is SystemExit:
+        assert error.value.args == (CHECKPOINTED,)
