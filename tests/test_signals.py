@@ -35,3 +35,13 @@ def test_a_signal_in_a_collection_of_garbage_is_not_lost(number: int, kind: type
     assert sent
     if kind is SystemExit:
         assert error.value.args == (CHECKPOINTED,)
+
+
+def test_a_request_that_comes_out_as_another_error_is_still_one() -> None:
+    """A compiled module that is interrupted while it is imported raises an ImportError."""
+    with pytest.raises(KeyboardInterrupt), left_early():
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(10)
+        except KeyboardInterrupt:
+            raise ImportError("Encountered an error while initializing the extension.") from None

@@ -43,19 +43,24 @@ def heard(handle: Callable[[int], None]) -> Iterator[None]:
 @contextmanager
 def left_early() -> Iterator[None]:
     """Where there is nothing to save yet, or any more: a request to stop ends the process, to be run again."""
+    asked: list[BaseException] = []
 
     def leave(number: int) -> None:
         if _unheard(sys._getframe(1)):
             again = threading.Timer(_SHORTLY, os.kill, (os.getpid(), number))
             again.daemon = True
             again.start()
-        elif number == signal.SIGINT:
-            raise KeyboardInterrupt
-        else:
-            sys.exit(CHECKPOINTED)
+            return
+        asked.append(KeyboardInterrupt() if number == signal.SIGINT else SystemExit(CHECKPOINTED))
+        raise asked[-1]
 
     with heard(leave):
-        yield
+        try:
+            yield
+        except Exception:
+            if asked:  # what was compiled says in its own words that it has been interrupted, as an ImportError
+                raise asked[-1] from None
+            raise
 
 
 def _unheard(frame: FrameType | None) -> bool:
