@@ -13,6 +13,7 @@ import pytest
 from ubp2.signals import CHECKPOINTED, left_early
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(("number", "kind"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
 def test_a_signal_in_a_collection_of_garbage_is_not_lost(number: int, kind: type[BaseException]) -> None:
     """jax has a callback of the collector, in which Python reports an exception and forgets it."""

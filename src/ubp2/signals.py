@@ -5,7 +5,6 @@ SIGUSR1 is what schedulers of clusters are told to send some time before they en
 
 from __future__ import annotations
 
-import gc
 import os
 import random
 import signal
@@ -18,7 +17,7 @@ from types import FrameType
 __all__ = ["CHECKPOINTED", "fake_preempt", "heard", "left_early"]
 
 CHECKPOINTED = 75  # EX_TEMPFAIL of sysexits.h: nothing is wrong, a checkpoint is there, run it again
-_SHORTLY = 0.02  # seconds; a collection is over by then, and whoever pressed the key does not notice
+_AGAIN = 0.2  # seconds until a request to leave that was lost is made again
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
@@ -42,17 +41,22 @@ def heard(handle: Callable[[int], None]) -> Iterator[None]:
 
 @contextmanager
 def left_early() -> Iterator[None]:
-    """Where there is nothing to save yet, or any more: a request to stop ends the process, to be run again."""
+    """Where there is nothing to save yet, or any more: a request to stop ends the process, to be run again.
+
+    Python reports and forgets what is raised in a collection of garbage, where jax has a function of its own and a
+    signal is handled as often as not. So a request is made again until it has got out of here.
+    """
     asked: list[BaseException] = []
+    timers: list[threading.Timer] = []
 
     def leave(number: int) -> None:
-        if _unheard(sys._getframe(1)):
-            again = threading.Timer(_SHORTLY, os.kill, (os.getpid(), number))
-            again.daemon = True
-            again.start()
-            return
-        asked.append(KeyboardInterrupt() if number == signal.SIGINT else SystemExit(CHECKPOINTED))
-        raise asked[-1]
+        if not (asked and _in_flight(asked[-1])):
+            asked.append(KeyboardInterrupt() if number == signal.SIGINT else SystemExit(CHECKPOINTED))
+        timers.append(threading.Timer(_AGAIN, os.kill, (os.getpid(), number)))
+        timers[-1].daemon = True
+        timers[-1].start()
+        if not _in_flight(asked[-1]):
+            raise asked[-1]
 
     with heard(leave):
         try:
@@ -61,20 +65,18 @@ def left_early() -> Iterator[None]:
             if asked:  # what was compiled says in its own words that it has been interrupted, as an ImportError
                 raise asked[-1] from None
             raise
+        finally:
+            for timer in timers:
+                timer.cancel()
+                timer.join()
 
 
-def _unheard(frame: FrameType | None) -> bool:
-    """Whether an exception that is raised here would be lost: Python reports and forgets those of the collector.
-
-    jax has a function called at every collection of garbage, and while it is imported or traces, a signal is handled
-    there as often as not.
-    """
-    callbacks = {getattr(callback, "__code__", None) for callback in gc.callbacks}
-    while frame is not None:
-        if frame.f_code in callbacks or frame.f_code.co_name == "__del__":
-            return True
-        frame = frame.f_back
-    return False
+def _in_flight(asked: BaseException) -> bool:
+    """Whether this exception is on its way out, through the last words of whoever is being left."""
+    now = sys.exc_info()[1]
+    while now is not None and now is not asked:
+        now = now.__context__
+    return now is asked
 
 
 def fake_preempt(seconds: float) -> None:

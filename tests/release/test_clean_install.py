@@ -47,6 +47,8 @@ def test_a_clean_installation_is_whole(clean: Path, run: Path) -> None:
 USES = {
     "dmc": "train --config {tiny} --env dmc/cartpole-balance --out {new}",
     "gym": "train --config {tiny} --env gym/Pendulum-v1 --out {new}",
+    "hub": "push {run} ada/reach --dry-run --out {new}",
+    "onnx": "export {run} --out {new}.onnx",
     "parquet": "labels export {run} {new}.parquet",
     "ray": "tune --env toy/reach --dry-run --out {new}",
     "visual": "encoder train --env toy-visual/reach --frames 200 --updates 2 --out {new}.npz",

@@ -24,6 +24,8 @@ FOR = {
     "cuda": "training on an NVIDIA GPU",
     "dmc": "environments dmc/...",
     "gym": "clips of Gymnasium's classic control",
+    "hub": "ubp2 push",
+    "onnx": "ubp2 export --format onnx",
     "parquet": "labels as Parquet files",
     "ray": "ubp2 tune, and sweeps over several machines",
     "visual": "published weights of DINOv2",
