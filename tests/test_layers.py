@@ -13,7 +13,7 @@ ROOT = Path(ubp2.__file__).parent
 # each other.
 LAYERS = (
     ("_version", "errors", "types", "config.schema", "config.sections"),
-    ("config", "system", "signals", "storage.database", "storage.locks", "terminal.progress"),
+    ("config", "system", "signals", "storage.database", "storage.locks", "terminal.flags", "terminal.progress"),
     ("storage", "replay", "models.networks", "models.kernels", "envs"),
     ("models", "planning.optimizers", "preference", "vision"),
     ("planning",),
@@ -47,6 +47,7 @@ def test_modules_that_start_fast_import_nothing_heavy_at_the_top() -> None:
         "system",
         "storage/runs",
         "storage/population",
+        "terminal/flags",
         "terminal/progress",
         "terminal/commands",
         "terminal/descriptions",
