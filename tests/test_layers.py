@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
+
+import pytest
 
 import ubp2
 
@@ -13,7 +16,16 @@ ROOT = Path(ubp2.__file__).parent
 # each other.
 LAYERS = (
     ("_version", "errors", "types", "config.schema", "config.sections"),
-    ("config", "system", "signals", "storage.database", "storage.locks", "terminal.colour", "terminal.progress"),
+    (
+        "config",
+        "system",
+        "signals",
+        "storage.database",
+        "storage.locks",
+        "terminal.colour",
+        "terminal.flags",
+        "terminal.progress",
+    ),
     ("storage", "replay", "models.networks", "models.kernels", "envs"),
     ("models", "planning.optimizers", "preference", "vision"),
     ("planning",),
@@ -35,6 +47,16 @@ def test_imports_point_downwards() -> None:
     assert not upward, "\n".join(upward)
 
 
+def test_the_architecture_page_has_these_layers() -> None:
+    page = ROOT.parents[1] / "docs" / "architecture.md"
+    if not page.exists():
+        pytest.skip("a source distribution has no pages")
+    table = page.read_text(encoding="utf-8").partition("| layer | modules |")[2].partition("\n\n")[0]
+    told = [set(re.findall(r"`([\w.]+)`", row.split("|")[2])) for row in table.splitlines()[2:]]
+    held = [{name for name in names if not name.startswith("_")} for names in LAYERS]
+    assert told == [names for names in held if names], "docs/architecture.md and LAYERS differ"
+
+
 def test_modules_that_start_fast_import_nothing_heavy_at_the_top() -> None:
     """`ubp2 --help` and environment workers load these; what they need of jax is imported inside functions."""
     light = {
@@ -50,6 +72,7 @@ def test_modules_that_start_fast_import_nothing_heavy_at_the_top() -> None:
         "terminal/colour",
         "terminal/completion",
         "terminal/arguments",
+        "terminal/flags",
         "terminal/progress",
         "terminal/usage",
         "terminal/commands",

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench.scripts import load
 from ubp2.terminal.cli import _parse
-from ubp2.theory.options import Report, words
+from ubp2.terminal.flags import words
+from ubp2.theory.options import Report
 from ubp2.theory.report import parts
 
 ROOT = Path(__file__).parents[2]
@@ -23,16 +25,14 @@ def page() -> str:
     return PAGE.read_text(encoding="utf-8")
 
 
-def test_the_page_is_up_to_date_with_the_raw_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    script = importlib.import_module("theory")
-    assert script.render(page()) == page(), "run: python benchmarks/theory.py render"
+def test_the_page_is_up_to_date_with_the_raw_files() -> None:
+    assert load("theory").render(page()) == page(), "run: python benchmarks/theory.py render"
 
 
 def test_the_raw_files_are_those_of_the_report() -> None:
     for part in parts(Report()):
         raw = json.loads((ROOT / "benchmarks" / "results" / "theory" / f"{part.name}.json").read_text(encoding="utf-8"))
-        assert raw["command"] == shlex.join(["ubp2", *words(part.options)])
+        assert raw["command"] == shlex.join(["ubp2", *words("theory", part.options)])
 
 
 def test_every_test_that_the_page_names_is_there() -> None:

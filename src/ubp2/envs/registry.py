@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.util
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -121,11 +122,18 @@ def _make_gym(name: str, options: EnvironmentConfig) -> Env:
     try:
         entry = spec.entry_point
         creator = load_env_creator(entry) if isinstance(entry, str) else entry
-        modes = getattr(creator, "metadata", {}).get("render_modes", [])
-        env = gymnasium.make(bare, render_mode="rgb_array" if "rgb_array" in modes else None)
+        env = gymnasium.make(bare, **_rendering(creator))
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         raise UserError(f"gym/{name} needs a package that is not installed: {error}") from error
     return Adapter(env, f"gym/{name}", action_repeat=repeat, episode_decisions=decisions)
+
+
+def _rendering(creator: Any) -> dict[str, Any]:
+    """The argument that makes it render; an environment of somebody's own need not have what Gymnasium's have."""
+    parameters = inspect.signature(creator).parameters
+    takes = "render_mode" in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    modes = getattr(creator, "metadata", {}).get("render_modes", [])
+    return {"render_mode": "rgb_array"} if takes and "rgb_array" in modes else {}
 
 
 def _gym_spec(name: str) -> EnvSpec:

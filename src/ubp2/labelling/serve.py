@@ -29,6 +29,7 @@ from ubp2.storage.runs import HALF_MADE, Run
 if TYPE_CHECKING:
     from ubp2.labelling.desk import Rules
     from ubp2.labelling.reception import Opened
+from ubp2.terminal.progress import say
 
 __all__ = ["TOKEN_VARIABLE", "Served", "default_instruction", "label", "open_browser", "start"]
 
@@ -82,8 +83,8 @@ def start(
     import uvicorn
 
     from ubp2.labelling.desk import Rules
-    from ubp2.labelling.reception import Reception, page_name
-    from ubp2.labelling.tickets import run_secret
+    from ubp2.labelling.reception import Reception
+    from ubp2.labelling.tickets import page_name, run_secret
 
     folder = Path(folder)
     if remote:
@@ -142,8 +143,7 @@ def _open_page(
     from ubp2.labelling.app import Page
     from ubp2.labelling.desk import Desk
     from ubp2.labelling.leases import Leases
-    from ubp2.labelling.reception import page_name
-    from ubp2.labelling.tickets import Tickets
+    from ubp2.labelling.tickets import Tickets, page_name
     from ubp2.preference.store import LabelStore
 
     run = Run.open(folder)
@@ -260,7 +260,7 @@ def label(args: Label) -> tuple[dict[str, Any], str]:
         )
         try:
             for line in _greeting(args, served):
-                print(line, file=sys.stderr, flush=True)
+                say(line)
             if args.browser and is_loopback(args.host):
                 open_browser(served.url)
             while served.alive and not stop.wait(0.5):
