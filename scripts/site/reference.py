@@ -20,9 +20,9 @@ from mkdocs.structure.files import File, Files
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))  # the package beside this file, installed or not
 
-from ubp2.cli import COMMANDS
-from ubp2.configs import Config
-from ubp2.presets import PRESETS, preset
+from ubp2.config.presets import PRESETS, preset
+from ubp2.config.schema import Config
+from ubp2.terminal.cli import COMMANDS
 
 # One environment for all columns: a task of the paper, because the preset `paper` knows no others.
 ENV = "metaworld/door-close"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.docs.staging import SMALL
 from tests.training.helpers import keep_compilations
-from ubp2 import cli
+from ubp2.terminal import cli
 
 keep_compilations()  # commands that differ in their words only share what they compile
 

@@ -16,10 +16,10 @@ import pytest
 
 import ubp2
 from tests.docs.pages import ROOT, blocks
-from ubp2 import cli
-from ubp2.config_io import load_yaml
-from ubp2.configs import Config
-from ubp2.presets import preset as real_preset
+from ubp2.config.files import load_yaml
+from ubp2.config.presets import preset as real_preset
+from ubp2.config.schema import Config
+from ubp2.terminal import cli
 
 SMALL = shlex.split(
     "--steps 400 --training.warmup 100 --training.warmup-updates 2 --training.batch-size 8 --model.width 16 "

@@ -14,8 +14,8 @@ import pytest
 
 from tests.docs.pages import ROOT, blocks, commands, followed, lines, pages
 from tests.docs.staging import execute, serves, small, understandable
-from ubp2 import cli
-from ubp2.resolving import resolve
+from ubp2.config.resolving import resolve
+from ubp2.terminal import cli
 
 COMMANDS = commands()
 RUNNABLE = {command.words: command for command in COMMANDS if command.fenced and not command.reason}

@@ -12,9 +12,9 @@ import pytest
 
 from tests.docs.pages import blocks, pages
 from tests.docs.staging import SMALL, execute
-from ubp2 import cli
 from ubp2.agents.registry import AGENTS
-from ubp2.resolving import resolve
+from ubp2.config.resolving import resolve
+from ubp2.terminal import cli
 
 pytestmark = pytest.mark.skipif(not pages(), reason="a source distribution has no docs")
 

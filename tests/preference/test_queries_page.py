@@ -11,8 +11,8 @@ import pytest
 
 import ubp2
 from tests.training.helpers import table, tiny
-from ubp2.config_io import load_yaml
-from ubp2.configs import Config, PreferenceConfig
+from ubp2.config.files import load_yaml
+from ubp2.config.schema import Config, PreferenceConfig
 from ubp2.preference.queries import STRATEGIES
 
 FILE = Path(__file__).parents[2] / "docs" / "queries.md"
