@@ -86,6 +86,7 @@ def _row(action: argparse.Action) -> tuple[str, str, str]:
 def _prose(text: str) -> str:
     """One line in which nothing is taken for Markdown or HTML."""
     line = re.sub(r"\s+", " ", re.sub(r"\x1b\[[0-9;]*m", "", text)).strip()
+    line = re.sub(r"\(repeatable\)$|\(default: (?:None|False)\)$", "", line)  # what a flag is without being given
     line = re.sub(r"\(default: (.*)\)$", lambda found: f"Default: {found[1]}.", line)
     return line.replace("<", "&lt;").replace("*", r"\*").replace("_", r"\_")
 

@@ -124,7 +124,7 @@ def _children(folder: Path) -> list[Path]:
 
 
 def _content(path: Path, name: str) -> str:
-    head = "---\nsearch: {exclude: true}\nhide: [navigation]\n---\n\n" + f"# {name}\n\n"
+    head = "---\nsearch: {exclude: true}\nhide: [navigation, toc]\n---\n\n" + f"# {name}\n\n"
     if path.is_dir():
         return head + "".join(f"- [{child.name}]({child.name}.md)\n" for child in _children(path))
     language = {".py": "python", ".md": "markdown", ".sh": "bash"}.get(path.suffix, "yaml")
