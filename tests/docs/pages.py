@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from functools import cache
@@ -46,7 +47,9 @@ class Command(NamedTuple):
 @cache
 def pages() -> dict[str, str]:
     """Text of every page by its path from the root; none in a source distribution."""
-    files = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))] if DOCS.exists() else []
+    if not (ROOT / "mkdocs.yml").exists():
+        return {}
+    files = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("examples/*.md"), *sorted(DOCS.rglob("*.md"))]
     return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in files}
 
 
@@ -92,4 +95,5 @@ def commands() -> list[Command]:
 
 
 def _words(line: str) -> tuple[str, ...]:
-    return tuple(word for word in shlex.split(line) if word not in ("...", "…"))
+    words = itertools.takewhile(lambda word: word not in ("|", ">", ">>", "&&", "&"), shlex.split(line))
+    return tuple(word for word in words if word not in ("...", "…"))

