@@ -53,6 +53,8 @@ def understandable(words: tuple[str, ...], run: Path, folder: Path) -> list[str]
             _export(run, folder / word)
         elif word == "sweep.yaml":
             _write(folder / word, next(block.text for block in blocks("yaml") if block.page == "docs/sweeps.md"))
+        elif word == "theirs.csv":
+            _write(folder / word, next(block.text for block in blocks("") if block.text.startswith("task,method")))
     return staged
 
 
