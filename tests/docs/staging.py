@@ -29,9 +29,18 @@ SMALL = shlex.split(
     "--evaluation.workers 1 --evaluation.controllers policy"
 )
 # What stands for something that the reader has.
-STANDS_FOR = {"AGENT": "rune", "NAME": "table1", "YOURS": "toy/reach", "DIR": "runs/dir", "FILE": "sweep.yaml"}
+STANDS_FOR = {
+    "AGENT": "rune",
+    "COMMAND": "train",
+    "NAME": "table1",
+    "YOURS": "toy/reach",
+    "DIR": "runs/dir",
+    "FILE": "sweep.yaml",
+}
 # Trains for hours, or wants a cluster: what they plan is what a test can see.
 PLANNED = ("reproduce", "sweep", "tune")
+# Exit codes besides 0 that say nothing against a page: the doctor finds what the machine lacks.
+OTHER_CODES = {"doctor": (1,)}
 
 
 def understandable(words: tuple[str, ...], run: Path, folder: Path) -> list[str]:
