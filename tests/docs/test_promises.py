@@ -50,7 +50,7 @@ def test_every_agent_has_a_page_whose_commands_are_understood() -> None:
     "agent", ["ubp2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ceiling", "pebble", "surf", "mrn"))]
 )
 def test_the_dashboard_explains_every_number(agent: str, run: Path, tmp_path: Path) -> None:
-    """Those that a run really writes; and nothing is explained that no code writes."""
+    """Those that a run of this kind really writes."""
     if agent != "ubp2":
         words = ["--ceiling"] if agent == "ceiling" else ["--agent", agent]
         run = tmp_path / "run"
