@@ -126,8 +126,19 @@ def _settings(fields: Iterable[dataclasses.Field[Any]], prefix: str, sections: l
     rows = []
     for field in fields:
         name = prefix + field.name
-        rows.append((f"`{name}`", _values([getattr(section, field.name) for section in sections]), _prose(docs[name])))
+        rows.append(
+            (
+                f"<code>{breakable(name)}</code>",
+                _values([getattr(section, field.name) for section in sections]),
+                _prose(docs[name]),
+            )
+        )
     return table(("setting", "value", "what it does"), rows)
+
+
+def breakable(name: str) -> str:
+    """A name that a narrow screen may break at its joints."""
+    return re.sub(r"([._])", r"\1<wbr>", name)
 
 
 def _values(values: list[Any]) -> str:

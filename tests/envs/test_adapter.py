@@ -167,7 +167,7 @@ def test_an_own_time_limit_is_kept():
 
 def test_a_time_limit_around_an_environment_that_is_not_registered_counts():
     def limited():
-        return gymnasium.wrappers.ClipAction(gymnasium.wrappers.TimeLimit(probes.RewardOfAction(), 20))
+        return gymnasium.wrappers.OrderEnforcing(gymnasium.wrappers.TimeLimit(probes.RewardOfAction(), 20))
 
     assert adapt(limited, OPTIONS).spec.episode_decisions == 20
 
