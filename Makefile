@@ -3,12 +3,13 @@
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
+export NO_MKDOCS_2_WARNING := 1  # a banner about other software
 
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo demo-metaworld test test-all lint bench dist clean
+.PHONY: help demo demo-metaworld test test-all lint bench docs docs-serve dist clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -42,12 +43,19 @@ lint: $(READY) ## style and types
 bench: $(READY) ## how fast this machine plans, learns, trains and starts; a few minutes
 	$(BIN)/ubp2 bench all
 
+docs: $(READY) ## the documentation site, in site/; a broken link is an error
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html, or look at it with: make docs-serve"
+
+docs-serve: $(READY) ## the documentation site on port 8000, made again at every change
+	$(BIN)/mkdocs serve
+
 dist: $(READY) ## wheel and source archive, in dist/ (docs/releasing.md)
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist .
 
 clean: ## remove the virtual environment and caches; runs and demos stay
-	rm -rf $(VENV) .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) .pytest_cache .ruff_cache build dist site
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Made once, and again when the dependencies change.

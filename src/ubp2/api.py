@@ -140,11 +140,11 @@ def train(
 ) -> RunResult | PopulationResult:
     """Train an agent in a new run folder, or with `seeds` > 1 that many, one program for all of them.
 
-    seeds: how many, from `config.seed` on; several get a folder s<seed> each inside `out`. env: a function that returns
-    a Gymnasium environment, for environments without an id; `config.env` is then only a name. teacher: a function that
-    answers in place of `config.teacher` (`ubp2.preference.teachers.Teacher`); several seeds may call it side by side.
-    labels: files (`ubp2 labels export`) whose labels each run has from its first decision, besides its budget.
-    out: the folder; None makes one under runs/.
+    seeds: how many, from `config.seed` on; several get a folder `s<seed>` each inside `out`. env: a function that
+    returns a Gymnasium environment, for environments without an id; `config.env` is then only a name. teacher: a
+    function that answers in place of `config.teacher` (`ubp2.preference.teachers.Teacher`); several seeds may call it
+    side by side. labels: files (`ubp2 labels export`) whose labels each run has from its first decision, besides its
+    budget. out: the folder; None makes one under runs/.
     """
     if seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}")

@@ -165,6 +165,13 @@ def test_an_own_time_limit_is_kept():
         adapt(limited, EnvironmentConfig(episode_decisions=50))
 
 
+def test_a_time_limit_around_an_environment_that_is_not_registered_counts():
+    def limited():
+        return gymnasium.wrappers.OrderEnforcing(gymnasium.wrappers.TimeLimit(probes.RewardOfAction(), 20))
+
+    assert adapt(limited, OPTIONS).spec.episode_decisions == 20
+
+
 @pytest.mark.parametrize("options", [EnvironmentConfig(action_repeat=0), EnvironmentConfig(episode_decisions=0)])
 def test_a_clock_that_cannot_run(options):
     with pytest.raises(UserError, match="must be at least 1, got 0"):

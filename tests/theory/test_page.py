@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.bench.scripts import load
-from ubp2.terminal.cli import _parse
 from ubp2.terminal.flags import words
 from ubp2.theory.options import Report
 from ubp2.theory.report import parts
@@ -47,10 +46,3 @@ def test_every_function_that_the_page_names_is_there() -> None:
     assert len(found) > 20
     for module, name in found:
         assert hasattr(importlib.import_module(f"ubp2.theory.{module}"), name), f"{module}.{name}"
-
-
-def test_the_page_s_commands_are_understood() -> None:
-    lines = [line.partition("#")[0].split() for line in page().splitlines() if line.startswith("ubp2 theory")]
-    assert len(lines) == 3
-    for _, command, *rest in lines[:2]:
-        assert _parse(command, rest) is not None

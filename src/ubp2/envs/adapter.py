@@ -202,7 +202,7 @@ def adapt(
             f"{env_id}: expected a function that returns a gymnasium.Env, it returned {_describe(env)}; "
             f"import gymnasium (not gym) and return the environment itself"
         )
-    own_limit = env.spec.max_episode_steps if env.spec is not None else None
+    own_limit = _limit(env)
     repeat, decisions = clock(options, repeat=1, simulator_steps=own_limit)
     if own_limit is not None and decisions * repeat > own_limit:
         raise UserError(
@@ -212,6 +212,17 @@ def adapt(
         )
     adapted = Adapter(env, env_id, action_repeat=repeat, episode_decisions=decisions)
     return adapted if visual is None else Watched(adapted, env_id, visual)
+
+
+def _limit(env: gymnasium.Env) -> int | None:
+    """Steps after which the environment ends an episode: as registered, or by a TimeLimit around it."""
+    if env.spec is not None and env.spec.max_episode_steps is not None:
+        return env.spec.max_episode_steps
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, gymnasium.wrappers.TimeLimit):
+            return env._max_episode_steps  # no public name has it for an environment that is not registered
+        env = env.env
+    return None
 
 
 def clock(options: EnvironmentConfig, *, repeat: int, simulator_steps: int | None) -> tuple[int, int]:
