@@ -31,7 +31,7 @@ def folder(path: Path) -> dict[str, Any]:
 
 def _run(run: Path) -> dict[str, Any]:
     config, rows = Run.open(run).config, read_metrics(run)
-    used = [row["labels/used"] for row in rows if "labels/used" in row]
+    used = [int(row["labels/used"]) for row in rows if "labels/used" in row]
     evaluations = [row for row in rows if row.get("kind") == "eval"]
     return {
         "run": run,
@@ -60,5 +60,5 @@ def lines(data: Mapping[str, Any], indent: str = "") -> list[str]:
         elif isinstance(value, list):
             found.append(f"{indent}{key}: {', '.join(map(str, value))}")
         else:
-            found.append(f"{indent}{key}: {value}")
+            found.append(f"{indent}{key}: {value:.6g}" if isinstance(value, float) else f"{indent}{key}: {value}")
     return found
