@@ -44,7 +44,7 @@ bench: $(READY) ## how fast this machine plans, learns, trains and starts; a few
 	$(BIN)/ubp2 bench all
 
 docs: $(READY) ## the documentation site, in site/; a broken link is an error
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/mkdocs build --strict  # not --quiet, with which warnings are not counted either
 	@echo "open site/index.html, or look at it with: make docs-serve"
 
 docs-serve: $(READY) ## the documentation site on port 8000, made again at every change

@@ -25,6 +25,7 @@ FENCED = re.compile(r"^(?:```.*?^```[ \t]*$|#+ [^\n]*$)", re.MULTILINE | re.DOTA
 REFERENCE = re.compile(
     r"\[(?P<text>(?:`[^`]*`|[^\]`])*)\]\((?P<link>[^)\s]+)\)|`(?P<path>[\w./-]+)(?::(?P<name>\w+))?`"
 )
+LINE = re.compile(r'id="(__codelineno-[\d-]+)"')
 TEXT = (".py", ".md", ".yaml", ".yml", ".toml", ".sh", "Makefile")
 
 
@@ -60,6 +61,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return markdown
     link = partial(_linked, page=page.file.src_uri)
     return "".join(REFERENCE.sub(link, piece) if prose else piece for piece, prose in _pieces(markdown))
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Tell mkdocs of the lines of code, which it does not take for places that a link can lead to."""
+    if page.file.src_uri.startswith("source/"):
+        page.present_anchor_ids = (page.present_anchor_ids or set()) | set(LINE.findall(html))
+    return html
 
 
 def _pieces(markdown: str) -> Iterator[tuple[str, bool]]:

@@ -45,7 +45,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Page]:
     """Every page of the site, built as `make docs` builds it."""
     folder = tmp_path_factory.mktemp("site").resolve()
     built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],  # --quiet would hide warnings
         cwd=ROOT,
         capture_output=True,
         text=True,
