@@ -6,9 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import os
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -26,8 +24,7 @@ from ubp2.config.resolving import resolve
 from ubp2.config.schema import Config, given
 from ubp2.envs.base import VectorEnv
 from ubp2.errors import UserError
-from ubp2.labelling import transfer
-from ubp2.labelling.courier import Courier, check_address
+from ubp2.labelling import hosting, transfer
 from ubp2.preference.store import LabelStore
 from ubp2.preference.teachers import Teacher
 from ubp2.storage import population
@@ -156,7 +153,7 @@ def train(
             f"teacher must be a function (key_seed, left_rewards, right_rewards) -> (labels, weights), "
             f"got {teacher!r}; a scripted one is chosen by its name in config.teacher"
         )
-    _require_one_run(config, seeds, teacher)
+    hosting.require_one_run(config, seeds, teacher)
     waited, found = _waiting(), transfer.gather(labels, config)
     with contextlib.ExitStack() as stack:
         began = Path(stack.enter_context(tempfile.TemporaryDirectory()))  # what the environments leave for the run
@@ -267,60 +264,12 @@ def _run(
     crew.progress.update(0, budget=budget, labels=0, seeds=len(runs))
     if isinstance(envs, Seeing):
         crew.progress.note(describe(envs.encoder))
-    _serve_page(stack, crew, env)
+    hosting.serve_page(stack, crew, env)
     results = run_loop(crew, agent)
     return [
         RunResult(run.folder, *result[:3], evaluation=result.evaluation or _last_evaluation(run.folder))
         for run, result in zip(runs, results, strict=True)
     ]
-
-
-def _serve_page(stack: contextlib.ExitStack, crew: Crew, env: MakeEnv | None) -> None:
-    """Where people are the teacher, serve their page from a thread, or connect to it elsewhere, and say where it is."""
-    teacher, run = crew.config.teacher, crew.members[0].run
-    if not crew.people or crew.config.ceiling:
-        return
-    if teacher.url is not None:
-        courier = Courier(run, teacher.url, crew.envs.spec._asdict(), crew.progress.note)
-        courier.start(patient=bool(run.info()["resumed"]))
-        stack.callback(courier.stop)
-        print(f"people compare clips at: {teacher.url}", file=sys.stderr, flush=True)
-        return
-    if not teacher.serve:
-        return
-    from ubp2.labelling import serve
-    from ubp2.labelling.clips import Clips
-
-    clips = None if env is None else Clips(run.episodes, run.config, run.folder / "clips", env=env)
-    served = serve.start(
-        run.folder,
-        host=teacher.host,
-        port=teacher.port,
-        token=os.environ.get(serve.TOKEN_VARIABLE) or None,
-        instruction=teacher.instruction,
-        clips=clips,
-    )
-    stack.callback(served.stop)
-    print(f"compare clips at: {served.url}", file=sys.stderr, flush=True)  # also where progress is not shown
-    if teacher.browser:
-        serve.open_browser(served.url)
-
-
-def _require_one_run(config: Config, seeds: int, teacher: Teacher | None) -> None:
-    """People answer one run at a time, and in nobody else's name."""
-    if config.teacher.name != "human" or config.ceiling:
-        return
-    if config.teacher.url is not None:
-        check_address(config.teacher.url)
-        if config.visual.keep_frames:
-            raise UserError(
-                "--visual.keep-frames keeps what was seen on this machine, and a page elsewhere cannot show it; "
-                "serve the page here (--teacher human --teacher.host 0.0.0.0), or leave out --visual.keep-frames"
-            )
-    if seeds > 1:
-        raise UserError(f"--teacher human is for one run, got --seeds {seeds}; people cannot answer several at once")
-    if teacher is not None:
-        raise UserError("config.teacher is human and teacher=... was given, too; leave out one of them")
 
 
 def _last_evaluation(folder: Path) -> dict[str, float]:

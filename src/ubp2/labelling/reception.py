@@ -7,7 +7,6 @@ the metrics, and the answers of people, which the trainer fetches. Every request
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import threading
 import time
 from collections.abc import Callable
@@ -32,7 +31,7 @@ from ubp2.preference.store import LabelStore
 from ubp2.storage.archive import EpisodeArchive, digest
 from ubp2.storage.runs import Run
 
-__all__ = ["Opened", "Reception", "page_name"]
+__all__ = ["Opened", "Reception"]
 
 SILENCE = 15.0  # seconds without a word from the trainer, after which it counts as gone
 MOST = 1000  # answers in one reply
@@ -189,8 +188,3 @@ class Reception:
         fields = wire.parsed(body)
         self._exchange.take_in([Event.of(each) for each in fields["given"]], FROM_TRAINER)
         return {"answers": self._exchange.events(int(fields["after"]), MOST, without=FROM_TRAINER)}
-
-
-def page_name(secret: bytes) -> str:
-    """What a page is called where answers of several are kept apart."""
-    return hashlib.sha256(b"run" + secret).hexdigest()[:12]

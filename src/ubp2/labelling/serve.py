@@ -82,8 +82,8 @@ def start(
     import uvicorn
 
     from ubp2.labelling.desk import Rules
-    from ubp2.labelling.reception import Reception, page_name
-    from ubp2.labelling.tickets import run_secret
+    from ubp2.labelling.reception import Reception
+    from ubp2.labelling.tickets import page_name, run_secret
 
     folder = Path(folder)
     if remote:
@@ -142,8 +142,7 @@ def _open_page(
     from ubp2.labelling.app import Page
     from ubp2.labelling.desk import Desk
     from ubp2.labelling.leases import Leases
-    from ubp2.labelling.reception import page_name
-    from ubp2.labelling.tickets import Tickets
+    from ubp2.labelling.tickets import Tickets, page_name
     from ubp2.preference.store import LabelStore
 
     run = Run.open(folder)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from ubp2.storage.database import disk_errors
 
-__all__ = ["Ticket", "Tickets", "run_secret"]
+__all__ = ["Ticket", "Tickets", "page_name", "run_secret"]
 
 _KINDS = {False: "q", True: "a"}
 
@@ -92,3 +92,8 @@ def run_secret(path: Path) -> bytes:
             finally:
                 partial.unlink()
         return bytes.fromhex(path.read_text(encoding="ascii").strip())
+
+
+def page_name(secret: bytes) -> str:
+    """What a page is called where answers of several are kept apart."""
+    return hashlib.sha256(b"run" + secret).hexdigest()[:12]
