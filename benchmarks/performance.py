@@ -13,12 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from pages import filled, markdown
 
 from ubp2.bench.report import shown
 
@@ -112,11 +113,6 @@ def raw(results: Path, name: str) -> dict[str, Any] | None:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
-def _markdown(rows: list[list[str]]) -> str:
-    lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def targets(results: Path) -> str:
     """Every target beside the measured number."""
     lines = [["what", "target", "measured", "met", "raw file"]]
@@ -132,7 +128,7 @@ def targets(results: Path) -> str:
         value = float(found[0][target.column])
         met = value <= target.number if target.at_most else value >= target.number
         lines.append([*line, f"{shown(value)} {target.unit}", "yes" if met else "**no**", f"`{target.file}.json`"])
-    return _markdown(lines)
+    return markdown(lines)
 
 
 def table(results: Path, name: str) -> str:
@@ -147,17 +143,12 @@ def table(results: Path, name: str) -> str:
     source = data["source"] or {"commit": "unknown", "dirty": False}
     commit = source["commit"][:8] + (" with changes" if source["dirty"] else "")
     about = f"`{data['command']}` on {data['device']}, {data['cores']} cores, {data['date'][:10]}, commit {commit}"
-    return f"{_markdown([[column.replace('_', ' ') for column in names], *body])}\n\n{about}"
+    return f"{markdown([[column.replace('_', ' ') for column in names], *body])}\n\n{about}"
 
 
 def render(page: str, results: Path) -> str:
     """The page with every table written anew."""
-
-    def fill(match: re.Match[str]) -> str:
-        name = match.group(1)
-        return f"<!-- table:{name} -->\n{targets(results) if name == 'targets' else table(results, name)}\n<!-- end -->"
-
-    return re.sub(r"<!-- table:([^\n]+?) -->\n.*?<!-- end -->", fill, page, flags=re.DOTALL)
+    return filled(page, lambda name: targets(results) if name == "targets" else table(results, name))
 
 
 def measure(on: str, results: Path, only: list[str] | None, limit: float) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.ticker import MaxNLocator
+from pages import filled, markdown
 from uncertainty import BONUSES, DRAWN, FEW, MANY, REACH, RESULTS, true_reward
 
 from ubp2.bench.report import shown
@@ -75,13 +75,7 @@ def tables(rows: Rows) -> dict[str, list[list[str]]]:
 def render(page: str, rows: Rows) -> str:
     """The page with every table written anew."""
     found = tables(rows)
-
-    def fill(match: re.Match[str]) -> str:
-        head, *body = found[match.group(1)]
-        lines = ["| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *body)]
-        return "\n".join([f"<!-- table:{match.group(1)} -->", *lines, "<!-- end -->"])
-
-    return re.sub(r"<!-- table:(\w+) -->\n.*?<!-- end -->", fill, page, flags=re.DOTALL)
+    return filled(page, lambda name: markdown(found[name]))
 
 
 def _panel(axes: Axes, title: str, values: np.ndarray, high: float, unit: str, low: float = 0.0) -> None:

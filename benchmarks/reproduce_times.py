@@ -7,9 +7,10 @@ Times are those that `ubp2 reproduce NAME --dry-run` would print on such a machi
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
+
+from pages import filled, markdown
 
 from ubp2.experiments.catalogue import EXPERIMENTS, Experiment
 from ubp2.experiments.cells import Group, cells
@@ -36,39 +37,31 @@ def seconds(experiment: Experiment, preset: str, device: str) -> float:
 
 def times() -> str:
     """A row an experiment."""
-    lines = [
-        f"| command | in the paper | cells, runs | {' | '.join(title for *_, title in COLUMNS)} |",
-        "|---" * 6 + "|",
-    ]
+    lines = [["command", "in the paper", "cells, runs", *(title for *_, title in COLUMNS)]]
     for name, each in EXPERIMENTS.items():
         if name == "fig-visual":
             continue
         runs = len(each.methods) * sum(each.seeds_of(task) for task in each.tasks)
-        cost = " | ".join(duration(seconds(each, preset, device)) for preset, device, _ in COLUMNS)
+        cost = [duration(seconds(each, preset, device)) for preset, device, _ in COLUMNS]
         count = f"{len(each.methods) * len(each.tasks)}, {runs}"
-        lines.append(f"| `ubp2 reproduce {name}` | {each.place} | {count} | {cost} |")
-    return "\n".join(lines)
+        lines.append([f"`ubp2 reproduce {name}`", each.place, count, *cost])
+    return markdown(lines)
 
 
 def rates() -> str:
     """Milliseconds of a decision of N seeds in one program."""
-    lines = ["| device | preset | while planning, ms | with the policy, ms |", "|---|---|---|---|"]
+    lines = [["device", "preset", "while planning, ms", "with the policy, ms"]]
     names = {"gpu": "H200", "cpu": "2 cores"}
     for (device, preset), rate in RATES.items():
         planning, policy = (f"{a:g} + {b:g} N" for a, b in (rate.planning, rate.policy))
-        lines.append(f"| {names[device]} | {preset} | {planning if preset != 'pebble' else ''} | {policy} |")
-    return "\n".join(lines)
+        lines.append([names[device], preset, planning if preset != "pebble" else "", policy])
+    return markdown(lines)
 
 
 def render(page: str) -> str:
     """The page with its tables written anew."""
     made = {"times": times, "rates": rates}
-    return re.sub(
-        r"<!-- table:(\w+) -->\n.*?<!-- end -->",
-        lambda match: f"<!-- table:{match[1]} -->\n{made[match[1]]()}\n<!-- end -->",
-        page,
-        flags=re.DOTALL,
-    )
+    return filled(page, lambda name: made[name]())
 
 
 if __name__ == "__main__":

@@ -12,13 +12,13 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from pages import filled, markdown
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "src"))
@@ -84,10 +84,6 @@ def measured() -> Model:
     (train,) = rows("scale/train.json", "train")
     device, host = train["device_mb"] / train["seeds"], train["workers_mb"] / train["seeds"]
     return Model(Line.through(plans), Line.through(updates), simulator, device, host)
-
-
-def markdown(lines: Sequence[Sequence[str]]) -> str:
-    return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], ["---"] * len(lines[0]), *lines[1:]])
 
 
 def check(model: Model) -> str:
@@ -173,12 +169,7 @@ TABLES = {"parts": parts, "check": check, "sweep": sweep, "environments": enviro
 def render(page: str) -> str:
     """The page with every table written anew."""
     model = measured()
-    return re.sub(
-        r"<!-- table:(\w+) -->\n.*?<!-- end -->",
-        lambda match: f"<!-- table:{match[1]} -->\n{TABLES[match[1]](model)}\n<!-- end -->",
-        page,
-        flags=re.DOTALL,
-    )
+    return filled(page, lambda name: TABLES[name](model))
 
 
 def main() -> int:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pages import filled, markdown
 
 from ubp2.bench.report import shown
 from ubp2.system import versions
@@ -108,17 +109,15 @@ def _timed(work: Callable[[], Any], repetitions: int) -> float:
 def render(page: str) -> str:
     """The page with every table written anew."""
 
-    def fill(match: re.Match[str]) -> str:
-        name, _, columns = match.group(1).partition(": ")
-        file, _, table = name.partition("/")
-        rows = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))["tables"][table]
+    def table(name: str) -> str:
+        name, _, columns = name.partition(": ")
+        file, _, which = name.partition("/")
+        rows = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))["tables"][which]
         names = [column.strip() for column in columns.split("|")] if columns else list(rows[0])
-        lines = [[name.replace("_", " ").strip() for name in names], ["---"] * len(names)]
-        lines += [[shown(row[name]) for name in names] for row in rows]
-        body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        return f"<!-- table:{match.group(1)} -->\n{body}\n<!-- end -->"
+        head = [name.replace("_", " ").strip() for name in names]
+        return markdown([head, *([shown(row[name]) for name in names] for row in rows)])
 
-    return re.sub(r"<!-- table:(.+?) -->\n.*?<!-- end -->", fill, page, flags=re.DOTALL)
+    return filled(page, table)
 
 
 def figures() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -10,21 +9,16 @@ from types import ModuleType
 
 import pytest
 
+from tests.bench.scripts import load, needs_benchmarks
 from ubp2.bench.options import Bench
 from ubp2.terminal.cli import _parse
 
-ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "benchmarks" / "performance.py"
-pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="a source distribution has no benchmarks")
+pytestmark = needs_benchmarks
 
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("performance", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("performance")
 
 
 def test_the_page_is_up_to_date_with_the_raw_files(script: ModuleType) -> None:

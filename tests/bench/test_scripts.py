@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
-
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+from tests.bench.scripts import BENCHMARKS, load
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in BENCHMARKS.glob("*.py")))
-def test_a_script_finds_what_it_imports(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    importlib.import_module(name)
+def test_a_script_finds_what_it_imports(name: str) -> None:
+    load(name)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench.scripts import load
 from ubp2.terminal.cli import _parse
 from ubp2.theory.options import Report, words
 from ubp2.theory.report import parts
@@ -23,10 +24,8 @@ def page() -> str:
     return PAGE.read_text(encoding="utf-8")
 
 
-def test_the_page_is_up_to_date_with_the_raw_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    script = importlib.import_module("theory")
-    assert script.render(page()) == page(), "run: python benchmarks/theory.py render"
+def test_the_page_is_up_to_date_with_the_raw_files() -> None:
+    assert load("theory").render(page()) == page(), "run: python benchmarks/theory.py render"
 
 
 def test_the_raw_files_are_those_of_the_report() -> None:

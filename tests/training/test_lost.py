@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.training.helpers import assert_same_run, longer, rows, saved, table, 
 from tests.training.test_resume import stop_at
 from ubp2 import api
 from ubp2.config.schema import Config
+from ubp2.envs import worker
 from ubp2.envs.toy import Reach
 from ubp2.errors import UserError
 from ubp2.storage import population
@@ -153,3 +155,54 @@ def test_an_environment_that_is_always_lost_stops_the_run_with_a_sentence(tmp_pa
     config = longer(SHORT, 100)
     with pytest.raises(UserError, match=r"environment 0 was lost 4 times, .* exit code 6"):
         api.train(config, env=Doomed, out=tmp_path / "run", progress=False)
+
+
+class Stuck(Reach):
+    """Reach whose process ends at the ninth step, or the reset, of its fourth episode; what comes after it hangs."""
+
+    def __init__(self, flag: str, when: str) -> None:
+        super().__init__()
+        self.flag, self.when, self.steps, self.episodes = Path(flag), when, 0, 0
+        if self.flag.exists():
+            time.sleep(3600)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        self.steps, self.episodes = 0, self.episodes + 1  # the first is the adapter looking
+        self.end(self.when == "reset" and self.episodes == 5)
+        return super().reset(seed=seed)
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        self.end(self.when == "step" and self.steps == 9 and self.episodes == 5)
+        return super().step(action)
+
+    def end(self, now: bool) -> None:
+        if now:
+            self.flag.touch()
+            os._exit(7)
+
+
+@pytest.mark.parametrize("when", ["step", pytest.param("reset", marks=pytest.mark.slow)])
+def test_a_stop_does_not_wait_for_a_process_that_hangs_at_its_start(
+    tmp_path: Path, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint is written without it, and the run goes on where it was."""
+    monkeypatch.setattr(worker, "STOPPING_PATIENCE", 0.1)
+    config, flag = tiny(steps=120, environment={"in_process": False}, evaluation={"every": 0}), tmp_path / "flag"
+    env = partial(Stuck, str(flag), when)
+
+    def stop_when_stuck() -> None:
+        while not flag.exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    stopper = threading.Thread(target=stop_when_stuck, daemon=True)
+    stopper.start()
+    result = api.train(config, env=env, out=tmp_path / "run", progress=False)
+    stopper.join()
+    assert not result.finished and result.decisions == {"step": 69, "reset": 60}[when]
+    assert saved(result.folder).decision == result.decisions and saved(result.folder).meta["restarts"] == 1
+    flag.unlink()
+    assert api.resume(result.folder, env=partial(Stuck, str(flag), "never"), progress=False).finished
+    seeds = [episode_seed(config.seed, index, int(index == 3)) for index in range({"step": 5, "reset": 6}[when])]
+    assert kept(result.folder) == seeds, "the lost episode has another seed, and the others have theirs"

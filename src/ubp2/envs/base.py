@@ -116,7 +116,9 @@ class VectorEnv(Protocol):
 
     def render(self, index: int) -> np.ndarray: ...
 
-    def revive(self, lost: Lost) -> None: ...  # start them anew: they need a reset; UserError where that is hopeless
+    # Start them anew: they need a reset. UserError where that is hopeless, and Lost once the run is to stop: nobody
+    # waits then for what would not be used.
+    def revive(self, lost: Lost) -> None: ...
 
     def heed(self, stopping: Callable[[], bool]) -> None: ...  # while this is True, wait for nobody very long
 

@@ -122,7 +122,8 @@ def _make_gym(name: str, options: EnvironmentConfig) -> Env:
         entry = spec.entry_point
         creator = load_env_creator(entry) if isinstance(entry, str) else entry
         modes = getattr(creator, "metadata", {}).get("render_modes", [])
-        env = gymnasium.make(bare, render_mode="rgb_array" if "rgb_array" in modes else None)
+        # Named only where it is known: an environment of somebody's own need not have such an argument.
+        env = gymnasium.make(bare, **({"render_mode": "rgb_array"} if "rgb_array" in modes else {}))
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         raise UserError(f"gym/{name} needs a package that is not installed: {error}") from error
     return Adapter(env, f"gym/{name}", action_repeat=repeat, episode_decisions=decisions)

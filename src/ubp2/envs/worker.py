@@ -77,9 +77,9 @@ class Worker:
         """The process, for whoever watches it."""
         return self._process.pid
 
-    def greet(self) -> EnvSpec:
+    def greet(self, stopping: Callable[[], bool] = lambda: False) -> EnvSpec:
         """Wait for the environment to stand."""
-        if (error := self.answer(time.monotonic(), patience=STARTING * self._patience)) is not None:
+        if (error := self.answer(time.monotonic(), stopping, STARTING * self._patience)) is not None:
             raise error
         return EnvSpec.from_dict(json.loads(self.block()))
 

@@ -219,6 +219,8 @@ class Workers:
 
     def revive(self, lost: Lost) -> None:
         self._require_idle("revive")
+        if self._stopping():
+            raise lost
         for index, reason in lost.reasons.items():
             self._losses[index] += 1
             if self._losses[index] > RESTARTS:
@@ -233,7 +235,7 @@ class Workers:
             self._workers[index] = self._start(index)
         for index in lost.indices:
             try:
-                self._workers[index].greet()
+                self._workers[index].greet(self._stopping)
             except Lost as again:
                 self.revive(again)
 

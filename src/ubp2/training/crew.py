@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from ubp2.config.schema import Config
-from ubp2.envs.base import VectorEnv
+from ubp2.envs.base import Lost, VectorEnv
 from ubp2.preference.store import LabelStore
 from ubp2.preference.teachers import Teacher
 from ubp2.storage.archive import EpisodeArchive
@@ -57,6 +57,14 @@ class Crew:
     def people(self) -> bool:
         """Whether people answer, when they do, and not a function at once."""
         return self.teacher is None and self.config.teacher.name == "human"
+
+    def replace(self, lost: Lost) -> None:
+        """Have other processes in the place of lost ones, unless the run is to stop before they stand."""
+        try:
+            self.envs.revive(lost)
+        except Lost:
+            if not self.stopping():
+                raise
 
     def each(self, function: Callable[[int], T], seeds: Iterable[int]) -> dict[int, T]:
         """`function` of each of these members, several at a time: what it does is mostly to wait for the disk."""

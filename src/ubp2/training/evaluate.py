@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from ubp2.agents.base import Agent
+from ubp2.envs.base import Lost
 from ubp2.errors import UserError
 from ubp2.evaluation.rollout import Act, filmed, rank_correlation, summary
 from ubp2.training.compilation import Program
@@ -66,6 +67,10 @@ def evaluate(crew: Crew, agent: Agent, programs: Programs, state: State) -> list
     try:
         rows = _evaluate(crew, agent, programs, state.device.agent, state.counters.decision)
     except _Stopped:
+        return None
+    except Lost:
+        if not crew.stopping():
+            raise
         return None
     state.counters.evaluated[:] = state.counters.decision
     return rows

@@ -141,7 +141,7 @@ def _begin(crew: Crew, agent: Agent, programs: Programs) -> State:
         check_environment(EnvSpec.from_dict(own.meta["environment"]), crew.envs.spec)
         member.metrics.truncate(own.meta["metrics_position"])
     state = restore(crew, programs, saved)
-    differ = replay_current(crew.config, crew.envs, state.ongoing)
+    differ = replay_current(crew, state.ongoing)
     if differ:
         stepping.discard(crew, state, differ, "what is seen is not what was seen before the run was stopped")
     asking.announce(crew, state.counters)

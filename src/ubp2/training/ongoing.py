@@ -47,8 +47,13 @@ class Ongoing:
 
     def begin(self, index: int, seed: int, obs: np.ndarray) -> None:
         """Start the next episode of one member."""
+        self.await_reset(index, seed)
+        self.obs[index, 0] = obs
+
+    def await_reset(self, index: int, seed: int) -> None:
+        """The next episode of one member is the one of this seed, of which nothing has been seen yet."""
         self.clear(index)
-        self.seed[index], self.obs[index, 0] = seed, obs
+        self.seed[index] = seed
 
     def clear(self, index: int) -> None:
         """Forget what has happened in the episode of one member."""

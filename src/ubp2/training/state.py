@@ -11,7 +11,6 @@ import jax
 import numpy as np
 
 from ubp2 import replay as replay_
-from ubp2.config.schema import Config
 from ubp2.envs.base import EnvSpec, Lost, VectorEnv
 from ubp2.envs.visual import is_visual
 from ubp2.errors import UserError
@@ -185,7 +184,7 @@ def remembered(crew: Crew, seed: int, ongoing: Ongoing) -> Memory:
     return Memory(replay_.load(empty.replay, itertools.chain(archive.iterate(), [current])), empty.preferences, rewards)
 
 
-def replay_current(config: Config, envs: VectorEnv, ongoing: Ongoing) -> list[int]:
+def replay_current(crew: Crew, ongoing: Ongoing) -> list[int]:
     """Bring the environments to where the episodes in progress were: each is a function of its seed and actions.
 
     Returns the members whose episode came out differently. Of features of frames that is to be expected: another device
@@ -193,11 +192,13 @@ def replay_current(config: Config, envs: VectorEnv, ongoing: Ongoing) -> list[in
     """
     while True:
         try:
-            differ = _replayed(envs, ongoing)
+            differ = _replayed(crew.envs, ongoing)
             break
         except Lost as lost:
-            envs.revive(lost)
-    if differ and not is_visual(config.env):
+            crew.replace(lost)
+            if crew.stopping():
+                return []  # nobody will step them
+    if differ and not is_visual(crew.config.env):
         raise UserError(
             "the environment does not repeat itself: the episode in progress at the checkpoint, simulated again from "
             "its seed and actions, gave other observations; check that reset(seed=...) seeds everything random in it"
@@ -206,9 +207,17 @@ def replay_current(config: Config, envs: VectorEnv, ongoing: Ongoing) -> list[in
 
 
 def _replayed(envs: VectorEnv, ongoing: Ongoing) -> list[int]:
-    """Simulate the episodes in progress; the members for which they were not the same."""
+    """Simulate the episodes in progress; the members for which they were not the same.
+
+    One without a decision begins here: a run that was stopped may not have waited for its first observation.
+    """
     envs.send_resets({i: int(seed) for i, seed in enumerate(ongoing.seed)})
-    differ = {i for i, obs in envs.receive_resets().items() if not np.array_equal(obs, ongoing.obs[i, 0])}
+    begun, differ = envs.receive_resets(), set[int]()
+    for i, obs in begun.items():
+        if ongoing.length[i] == 0:
+            ongoing.begin(i, int(ongoing.seed[i]), obs)
+        elif not np.array_equal(obs, ongoing.obs[i, 0]):
+            differ.add(i)
     for step in range(int(ongoing.length.max())):
         behind = np.flatnonzero(ongoing.length > step).tolist()
         envs.send(ongoing.action[:, step], behind)

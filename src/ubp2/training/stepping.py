@@ -34,7 +34,7 @@ def receive(crew: Crew, state: State, action: np.ndarray) -> tuple[Step, list[in
         actions = np.concatenate([own["action"], action[error.index][None]])
         raise _told(crew, state, error, int(state.ongoing.seed[error.index]), own["obs"], actions) from error
     except Lost as lost:
-        crew.envs.revive(lost)
+        crew.replace(lost)
         step, gone = lost.step, lost.indices
         assert step is not None
     step.obs[gone] = state.ongoing.now()[gone]
@@ -55,8 +55,7 @@ def discard(crew: Crew, state: State, gone: list[int], why: str = "its environme
     for i in gone:
         state.ongoing.clear(i)
         device.memory = _with_member(device.memory, i, remembered(crew, i, state.ongoing))
-    crew.envs.send_resets(seeds)
-    begin(crew, state, seeds)
+    _begin_anew(crew, state, seeds)
 
 
 def send_resets(crew: Crew, state: State, members: list[int]) -> dict[int, int]:
@@ -68,21 +67,28 @@ def send_resets(crew: Crew, state: State, members: list[int]) -> dict[int, int]:
 
 def begin(crew: Crew, state: State, seeds: dict[int, int]) -> None:
     """Wait for the resets that were sent, and begin the episodes."""
-    while seeds:
-        try:
-            begun, lost = crew.envs.receive_resets(), None
-        except Faulty as error:
-            raise _told(crew, state, error, seeds[error.index]) from error
-        except Lost as error:
-            begun, lost = error.observations, error
-        for i, obs in begun.items():
-            state.ongoing.begin(i, seeds[i], obs)
-        if lost is None:
-            return
-        crew.envs.revive(lost)
+    try:
+        begun, lost = crew.envs.receive_resets(), None
+    except Faulty as error:
+        raise _told(crew, state, error, seeds[error.index]) from error
+    except Lost as error:
+        begun, lost = error.observations, error
+    for i, obs in begun.items():
+        state.ongoing.begin(i, seeds[i], obs)
+    if lost is not None:
+        crew.replace(lost)
         state.counters.restarts[lost.indices] += 1
-        seeds = {i: _seed(crew, state, i) for i in lost.indices}
-        crew.envs.send_resets(seeds)
+        _begin_anew(crew, state, {i: _seed(crew, state, i) for i in lost.indices})
+
+
+def _begin_anew(crew: Crew, state: State, seeds: dict[int, int]) -> None:
+    """Begin episodes in place of lost ones; where the run is to stop, those of the process that goes on with it."""
+    if crew.stopping():
+        for i, seed in seeds.items():
+            state.ongoing.await_reset(i, seed)
+        return
+    crew.envs.send_resets(seeds)
+    begin(crew, state, seeds)
 
 
 def _seed(crew: Crew, state: State, i: int) -> int:

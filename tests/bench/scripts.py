@@ -1,0 +1,21 @@
+"""The scripts of benchmarks/ as modules, for the tests that hold their pages."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+__all__ = ["BENCHMARKS", "load", "needs_benchmarks"]
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+needs_benchmarks = pytest.mark.skipif(not BENCHMARKS.exists(), reason="a source distribution has no benchmarks")
+
+
+def load(name: str) -> ModuleType:
+    """A script, which may import others beside it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(BENCHMARKS)
+        return importlib.import_module(name)
