@@ -6,10 +6,12 @@ import importlib.util
 import subprocess
 import sys
 
+import gymnasium
 import numpy as np
 import pytest
 
 from ubp2.config.schema import EnvironmentConfig
+from ubp2.envs import probes
 from ubp2.envs.registry import list_ids, make
 from ubp2.errors import UserError
 
@@ -76,3 +78,13 @@ def test_gym_takes_the_registered_clock():
 def test_gym_discrete_is_refused():
     with pytest.raises(UserError, match="continuous Box action space"):
         make("gym/CartPole-v1", OPTIONS)
+
+
+def test_gym_takes_an_environment_without_an_argument_for_rendering():
+    """An id of somebody's own may be a class that takes nothing."""
+    gymnasium.register("Plain-v0", probes.RewardOfAction, max_episode_steps=7)
+    try:
+        env = make("gym/Plain-v0", EnvironmentConfig())
+        assert env.spec.episode_decisions == 7 and env.reset(0).shape == (1,)
+    finally:
+        del gymnasium.registry["Plain-v0"]

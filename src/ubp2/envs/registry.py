@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.util
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -122,11 +123,17 @@ def _make_gym(name: str, options: EnvironmentConfig) -> Env:
         entry = spec.entry_point
         creator = load_env_creator(entry) if isinstance(entry, str) else entry
         modes = getattr(creator, "metadata", {}).get("render_modes", [])
-        # Named only where it is known: an environment of somebody's own need not have such an argument.
-        env = gymnasium.make(bare, **({"render_mode": "rgb_array"} if "rgb_array" in modes else {}))
+        named = {"render_mode": "rgb_array"} if "rgb_array" in modes and _takes(creator, "render_mode") else {}
+        env = gymnasium.make(bare, **named)
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         raise UserError(f"gym/{name} needs a package that is not installed: {error}") from error
     return Adapter(env, f"gym/{name}", action_repeat=repeat, episode_decisions=decisions)
+
+
+def _takes(creator: Callable[..., Any], name: str) -> bool:
+    """Whether an argument may be passed: an environment of somebody's own need not have all that Gymnasium's have."""
+    parameters = inspect.signature(creator).parameters
+    return name in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
 
 def _gym_spec(name: str) -> EnvSpec:
