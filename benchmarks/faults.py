@@ -20,30 +20,27 @@ import argparse
 import json
 import os
 import random
-import resource
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "src")]
 
-from tests.training.helpers import assert_same_run, environment, saved, tiny  # noqa: E402
-from tests.training.test_people import Person  # noqa: E402
-from ubp2.config.files import overridden, save_yaml  # noqa: E402
-from ubp2.config.schema import Config  # noqa: E402
-from ubp2.errors import UserError  # noqa: E402
+from fault_subjects import STEPS, SUBJECTS, Training, checkpoints, equal, run_out, taught  # noqa: E402
+from pages import markdown  # noqa: E402
+
+from tests.training.helpers import saved  # noqa: E402
+from ubp2.config.files import overridden  # noqa: E402
 from ubp2.storage import population  # noqa: E402
 
-STEPS = 800
 ENOUGH = 400  # kills of one run; more mean that it does not get on
 
 
@@ -61,108 +58,6 @@ class Tally:
         self.survived += 0 if error else faults
         if error:
             self.lost.append(f"{name}: {error}")
-
-
-def subject(**changes: Any) -> Config:
-    """A run of some twenty seconds, with environments in processes of their own."""
-    settings: dict[str, Any] = {
-        "steps": STEPS,
-        "environment": {"in_process": False, "episode_decisions": 20, "patience": 5.0},
-        "preferences": {"budget": 60},
-        "checkpoint": {"every": 100},
-        "evaluation": {"every": 300},
-    }
-    for section, values in changes.items():
-        settings[section] = (
-            {**settings[section], **values} if isinstance(values, dict) and section in settings else values
-        )
-    return tiny(**settings)
-
-
-SUBJECTS: dict[str, tuple[Config, int]] = {
-    "one seed": (subject(), 1),
-    "three seeds": (subject(seed=10), 3),
-    "pebble": (subject(agent="pebble", seed=20), 1),
-    "people": (subject(teacher={"name": "human", "serve": False}, seed=30), 1),
-}
-
-
-class Training:
-    """`ubp2 train` of a subject, or `--resume` of its folder, in a process of its own."""
-
-    def __init__(self, config: Config, seeds: int, folder: Path, limit: int | None = None) -> None:
-        self.folder = folder
-        begun = _is_run(folder, seeds)
-        if not begun and folder.is_dir():
-            shutil.rmtree(folder)  # killed while it was made
-        save_yaml(config, folder.with_suffix(".yaml"))
-        new = ["--config", str(folder.with_suffix(".yaml")), "--seeds", str(seeds), "--out", str(folder)]
-        arguments = ["--resume", str(folder)] if begun else new
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "ubp2", "train", "--quiet", *arguments],
-            env=environment(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            preexec_fn=None if limit is None else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-        )
-
-    def ends(self) -> tuple[int, str]:
-        """Exit code and the last of what it said."""
-        said = self.process.communicate(timeout=600)[1].decode(errors="replace")
-        return self.process.returncode, said[-500:]
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.communicate()
-
-    def workers(self) -> list[int]:
-        """Its environment processes."""
-        told = subprocess.run(["pgrep", "-P", str(self.process.pid), "-f", "worker_process"], capture_output=True)
-        return [int(pid) for pid in told.stdout.split()]
-
-
-def _is_run(folder: Path, seeds: int) -> bool:
-    try:
-        members = population.members(folder)
-    except UserError:
-        return False
-    return len(members) == seeds and all((member / "config.yaml").exists() for member in members)
-
-
-def _checkpoints(folder: Path) -> Iterator[Path]:
-    yield from folder.glob("checkpoints/[0-9]*/manifest.json")
-    yield from folder.glob("s*/checkpoints/[0-9]*/manifest.json")
-
-
-@contextmanager
-def taught(config: Config, folder: Path) -> Iterator[None]:
-    """Somebody answers what the run asks, whether it lives or not."""
-    person = Person(folder) if config.teacher.name == "human" else None
-    if person:
-        person.start()
-    try:
-        yield
-    finally:
-        if person:
-            person.done.set()
-            person.join()
-
-
-def run_out(config: Config, seeds: int, folder: Path) -> None:
-    """Train to the end in peace."""
-    with taught(config, folder):
-        code, said = Training(config, seeds, folder).ends()
-    assert code == 0, said
-
-
-def equal(one: Path, other: Path) -> str | None:
-    """None, or what differs."""
-    try:
-        for a, b in zip(population.members(one), population.members(other), strict=True):
-            assert_same_run(a, b)
-    except AssertionError as error:
-        return f"differs: {str(error)[:300]}"
-    return None
 
 
 class Campaign:
@@ -255,7 +150,7 @@ class Campaign:
         base = self.folder / "half"
         if not base.exists():
             training = Training(*SUBJECTS["one seed"], base)
-            while len(list(_checkpoints(base))) < 2 or max(_checkpoints(base)).parent.name < f"{STEPS // 2:09d}":
+            while len(list(checkpoints(base))) < 2 or max(checkpoints(base)).parent.name < f"{STEPS // 2:09d}":
                 assert training.process.poll() is None, training.ends()
                 time.sleep(0.02)
             training.kill()
@@ -271,7 +166,7 @@ class Campaign:
             training = Training(overridden(config, {"evaluation.every": 0}), seeds, folder)
             while training.process.poll() is None and hits < 3:
                 time.sleep(self.chance.uniform(0.5, 2.0))
-                newest = max((int(path.parent.name) for path in _checkpoints(folder)), default=STEPS)
+                newest = max((int(path.parent.name) for path in checkpoints(folder)), default=STEPS)
                 if newest < STEPS // 2 and (found := training.workers()):
                     with suppress(ProcessLookupError):
                         os.kill(self.chance.choice(found), number)
@@ -304,9 +199,8 @@ def remove(file: Path, chance: random.Random) -> None:
 
 
 def table(tallies: list[Tally]) -> str:
-    lines = ["| fault | tried | survived | lost |", "|---|---|---|---|"]
-    lines += [f"| {t.what} | {t.tried} | {t.survived} | {t.tried - t.survived} |" for t in tallies]
-    return "\n".join(lines)
+    numbers = [[t.what, *map(str, (t.tried, t.survived, t.tried - t.survived))] for t in tallies]
+    return markdown([["fault", "tried", "survived", "lost"], *numbers])
 
 
 def main() -> int:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "src")]
 
-from tests.labelling import crowd  # noqa: E402
+from tests.labelling import crowd, processes  # noqa: E402
 from ubp2.labelling.options import TRAINER_VARIABLE  # noqa: E402
 from ubp2.labelling.security import trainer_token  # noqa: E402
 from ubp2.labelling.tickets import run_secret  # noqa: E402
@@ -36,7 +36,7 @@ class Stage:
     """A server and a trainer that can be killed and started again."""
 
     def __init__(self, folder: Path, kind: str) -> None:
-        self.kind, self.port = kind, crowd.free_port()
+        self.kind, self.port = kind, processes.free_port()
         self.run = folder / "run"
         self.page = folder / "page" if kind == "remote" else self.run
         self.options = ["--remote"] if kind == "remote" else []
@@ -53,13 +53,15 @@ class Stage:
                 time.sleep(0.1)
             self.server = self.serve()
 
-    def serve(self, *, answers: bool = True) -> crowd.Process:
-        self.server = crowd.server(self.page, self.port, *self.options, answers=answers)
+    def serve(self, *, answers: bool = True) -> processes.Process:
+        self.server = processes.server(self.page, self.port, *self.options, answers=answers)
         return self.server
 
-    def train(self) -> crowd.Process:
+    def train(self) -> processes.Process:
         address = f"http://127.0.0.1:{self.port}" if self.kind == "remote" else None
-        self.trainer = crowd.trainer(self.run) if self.kind == "stand-in" else crowd.real_trainer(self.run, address)
+        self.trainer = (
+            processes.trainer(self.run) if self.kind == "stand-in" else processes.real_trainer(self.run, address)
+        )
         return self.trainer
 
     def wrong(self, stored: list[crowd.Stored]) -> list[str]:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "src")]
 
-from tests.labelling import crowd  # noqa: E402
+from tests.labelling import crowd, processes  # noqa: E402
 from ubp2.labelling.clips import Clips  # noqa: E402
 from ubp2.preference.store import LabelStore  # noqa: E402
 from ubp2.storage.runs import Run  # noqa: E402
@@ -64,12 +64,12 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="write the numbers to this JSON file")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        folder, port = Path(name) / "run", crowd.free_port()
+        folder, port = Path(name) / "run", processes.free_port()
         crowd.record(folder)
         with LabelStore(folder / "labels.sqlite") as store:
             store.ask(100, 0, crowd.questions(folder, 300, 10**6), "uniform")
         render(folder)
-        trainer, server = crowd.trainer(folder), crowd.server(folder, port)
+        trainer, server = processes.trainer(folder), processes.server(folder, port)
         people = crowd.Crowd(port, args.people, think=args.think, watch=True, repeat=0.05, undo=0.02)
         begun = time.monotonic()
         people.start()

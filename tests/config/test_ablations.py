@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import ubp2
-from tests.terminal.test_cli import Api
+from tests.terminal.fake_api import Api
 from ubp2.agents.registry import AGENTS
 from ubp2.config.files import from_dict, load_yaml, save_yaml
 from ubp2.config.resolving import MODEL_FREE, resolve

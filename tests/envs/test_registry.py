@@ -82,7 +82,7 @@ def test_gym_discrete_is_refused():
 
 def test_gym_takes_an_environment_without_an_argument_for_rendering():
     """An id of somebody's own may be a class that takes nothing."""
-    gymnasium.register("Plain-v0", probes.RewardOfAction, max_episode_steps=7)
+    gymnasium.register("Plain-v0", probes.RewardOfAction, max_episode_steps=7)  # type: ignore[arg-type]
     try:
         env = make("gym/Plain-v0", EnvironmentConfig())
         assert env.spec.episode_decisions == 7 and env.reset(0).shape == (1,)

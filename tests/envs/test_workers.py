@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -137,12 +139,10 @@ def test_a_killed_worker_is_reported():
     for index in range(2):
         vector.reset(index, 0)
     os.kill(vector._workers[1].pid, signal.SIGKILL)  # type: ignore[attr-defined]
-    start = time.monotonic()
     with pytest.raises(UserError, match=r"worker 1 .* ended by signal 9 \(SIGKILL\)"):
         for _ in range(3):
             vector.send(np.zeros((2, 2)))
             vector.receive()
-    assert time.monotonic() - start < 5
     with pytest.raises(UserError, match="SIGKILL"):
         vector.reset(1, 0)
     vector.close()
@@ -314,23 +314,27 @@ def test_a_function_that_cannot_travel():
         make_vector(lambda: lock, OPTIONS, 1)  # type: ignore[arg-type, return-value]
 
 
-class Slow(probes.RewardOfAction):
-    """Takes its time to reset, and observes the seed."""
+class Sociable(probes.RewardOfAction):
+    """Resets once three have begun to, and observes the seed."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = Path(folder)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        time.sleep(0.4)
+        (self.folder / str(seed)).touch()
+        while seed and len(list(self.folder.glob("?0"))) < 3:
+            time.sleep(0.01)
         return np.array([seed], np.float32), {}
 
 
-def test_resets_run_side_by_side():
-    """Four resets of 0.4 s take about as long as one, and each environment gets its own seed."""
-    vector = make_vector(Slow, OPTIONS, 4)
-    start = time.monotonic()
+def test_resets_run_side_by_side(tmp_path):
+    """Three resets that wait for each other come to an end, and each environment gets its own seed."""
+    vector = make_vector(partial(Sociable, str(tmp_path)), EnvironmentConfig(patience=60.0), 4)
     vector.send_resets({3: 30, 0: 10, 2: 20})
     with pytest.raises(RuntimeError, match="between send"):
         vector.send(np.zeros((4, 1)))
     assert {index: float(obs[0]) for index, obs in vector.receive_resets().items()} == {3: 30.0, 0: 10.0, 2: 20.0}
-    assert time.monotonic() - start < 0.9
     assert vector.receive_resets() == {}
     vector.close()

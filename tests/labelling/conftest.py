@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.labelling.filmed import archive  # noqa: F401
 from tests.labelling.page_fixtures import chromium, clips, person, server  # noqa: F401
+from tests.labelling.stored import made  # noqa: F401
 from ubp2.config.schema import Config
 from ubp2.labelling.desk import Desk, Rules
 from ubp2.labelling.leases import Leases
@@ -111,15 +114,21 @@ def clock() -> Clock:
 @pytest.fixture
 def place(tmp_path: Path, clock: Clock) -> Iterator[Any]:
     """Make desks: place(overlap=2); a second one stands on the same folder, as after a restart."""
-    made: list[Place] = []
+    desks: list[Place] = []
 
     def make(questions: int = 6, **rules: Any) -> Place:
-        if not made:
+        if not desks:
             make_run(tmp_path / "run", questions)
         rules = {"again": 0.0} | rules
-        made.append(Place(tmp_path / "run", Rules(**rules), clock))
-        return made[-1]
+        desks.append(Place(tmp_path / "run", Rules(**rules), clock))
+        return desks[-1]
 
     yield make
-    for each in made:
+    for each in desks:
         each.store.close()
+
+
+def rows(place: Place) -> list[tuple]:
+    """What is in the table of answers."""
+    with sqlite3.connect(place.folder / "labels.sqlite") as raw:
+        return raw.execute("SELECT query, annotator, label, weight, withdrawn FROM answers ORDER BY id").fetchall()

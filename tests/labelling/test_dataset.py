@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.labelling import crowd
+from tests.labelling import crowd, processes
 from ubp2.errors import UserError
 from ubp2.labelling.dataset import prepare
 from ubp2.preference.store import LabelStore
@@ -67,9 +67,9 @@ def test_too_long_segments_are_told(tmp_path: Path) -> None:
 
 def test_a_dataset_is_labelled_through_the_page_of_a_real_server(tmp_path: Path) -> None:
     crowd.record(tmp_path / "one", episodes=2)
-    port = crowd.free_port()
+    port = processes.free_port()
     flags = ("--dataset", str(tmp_path / "one"), "--pairs", "6", "--length", "5")
-    process = crowd.server(tmp_path / "out", port, *flags)
+    process = processes.server(tmp_path / "out", port, *flags)
     try:
         with LabelStore(tmp_path / "out" / "labels.sqlite") as store:
             assert store.waiting() == 6

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import threading
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from tests.labelling.conftest import Clock, FakeClip, Place, question
-from ubp2.labelling.leases import Leases
-from ubp2.labelling.security import Refused
-from ubp2.labelling.tickets import Ticket, Tickets, run_secret
+from tests.labelling.conftest import FakeClip, question, rows
+from ubp2.labelling.tickets import Ticket
 from ubp2.storage import locks
-
-
-def rows(place: Place) -> list[tuple]:
-    """What is in the table of answers."""
-    with sqlite3.connect(place.folder / "labels.sqlite") as raw:
-        return raw.execute("SELECT query, annotator, label, weight, withdrawn FROM answers ORDER BY id").fetchall()
 
 
 def test_a_pair_is_the_same_until_it_is_answered(place: Any):
@@ -82,33 +73,6 @@ def test_nobody_is_idle_while_a_pair_is_only_ahead_and_nobody_gets_one_that_is_s
     assert here.desk.next("ann").ahead is None and here.desk.next("ann").pair == ann.pair
     cleo = here.desk.next("cleo")
     assert cleo.pair is None and cleo.why == "everything is answered"  # no trainer runs
-
-
-def test_a_lease_ends_and_the_late_answer_is_kept(place: Any, clock: Clock):
-    here = place(questions=1)
-    pair = here.shown("ann")
-    assert here.desk.next("bob").pair is None
-    clock.now += 301
-    here.desk.answer("bob", here.shown("bob"), "left", "key-00001", None)
-    assert here.desk.next("ann").pair is None
-    here.desk.answer("ann", pair, "right", "key-00002", None)  # a person's work is never thrown away
-    assert {given.annotator for given in here.store.given()} == {"ann", "bob"}
-
-
-def test_leases_outlive_the_server(place: Any):
-    here = place(questions=6)
-    taken = here.question_of("ann", here.shown("ann"))
-    again = place()
-    assert again.question_of("bob", again.shown("bob")) != taken
-    assert again.question_of("ann", again.shown("ann")) == taken
-    (here.folder / "leases.json").write_text("{ damaged")
-    assert place().desk.next("cleo").pair is not None
-
-
-def test_leases_on_a_full_disk_do_not_stop_anybody(tmp_path: Any, caplog: pytest.LogCaptureFixture):
-    leases = Leases(tmp_path / "away" / "leases.json")
-    leases.hold("ann", [Ticket(1)])
-    assert leases.of("ann") == (Ticket(1),) and "not kept across a restart" in caplog.text
 
 
 def test_overlap(place: Any):
@@ -198,27 +162,6 @@ def test_undo_of_a_pair_that_was_asked_again(place: Any):
     assert here.desk.undo("ann", "undo-0001")["id"] == pair and len(here.store.given()) == count
     assert here.desk.next("ann").pair["id"] == pair
     assert here.desk.undo("ann", "undo-0002")["id"] != pair and len(here.store.given()) == count - 1
-
-
-def test_tickets_of_others_and_made_up_ones_are_refused(place: Any):
-    here = place()
-    pair = here.shown("ann")
-    name, _, signature = pair.partition(".")
-    for who, text in [
-        ("bob", pair),
-        ("ann", f"q99.{signature}"),
-        ("ann", name),
-        ("ann", ""),
-        ("ann", "q.x"),
-        ("ann", "é"),
-    ]:
-        with pytest.raises(Refused) as refused:
-            here.desk.answer(who, text, "left", "key-00001", None)
-        assert refused.value.status == 409
-    missing = here.tickets.write("ann", Ticket(12345))
-    with pytest.raises(Refused, match="does not know the pair"):
-        here.desk.answer("ann", missing, "left", "key-00001", None)
-    assert rows(here) == []
 
 
 def test_a_failed_clip_comes_last_and_is_skipped_with_its_reason(place: Any):
@@ -317,24 +260,11 @@ def answered(here: Any, name: str) -> list[str]:
     return found
 
 
-def test_the_secret_of_a_run_stays_and_is_private(tmp_path: Any):
-    secret = run_secret(tmp_path / "label.key")
-    assert secret == run_secret(tmp_path / "label.key") and len(secret) == 32
-    assert (tmp_path / "label.key").stat().st_mode & 0o077 == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["label.key"]
-    (tmp_path / "label.key").write_text("ab")  # cut off
-    assert len(run_secret(tmp_path / "label.key")) == 32
-
-
 def test_camera_names_are_quoted(place: Any):
     here = place()
     clips = here.desk.next("ann").pair["left"]["clips"]
     assert clips["front view"]["webm"].endswith("/front%20view.webm")
     json.dumps(here.desk.next("ann").pair)
-
-
-def test_tickets_differ_by_secret():
-    assert Tickets(b"a").write("ann", Ticket(1)) != Tickets(b"b").write("ann", Ticket(1))
 
 
 def test_many_threads_share_the_questions_and_nobody_gets_what_another_has(place: Any):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.labelling import crowd
+from tests.labelling import crowd, processes
 from tests.labelling.browser import Person, until
 from ubp2.preference.store import Given, LabelStore
 
@@ -17,7 +17,7 @@ class Served:
     """`ubp2 label` on a run of toy/reach with open questions and no trainer."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.port = folder, crowd.free_port()
+        self.folder, self.port = folder, processes.free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         crowd.record(folder, episodes=4)
         with LabelStore(folder / "labels.sqlite") as store:
@@ -26,7 +26,7 @@ class Served:
         self.start()
 
     def start(self) -> None:
-        self.process = crowd.server(self.folder, self.port, "--again", "0")
+        self.process = processes.server(self.folder, self.port, "--again", "0")
 
     def given(self) -> list[Given]:
         with LabelStore(self.folder / "labels.sqlite") as store:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.labelling import crowd
+from tests.labelling import crowd, processes
 from tests.labelling.conftest import FakeClips, make_run
 from ubp2.errors import UserError
 from ubp2.labelling import serve
@@ -67,7 +67,7 @@ def test_a_thread_serves_and_stops_and_can_be_started_again(run: Path):
 def test_a_trainer_beside_it_is_seen_and_its_end_too(run: Path):
     served = start(run, port=0, clips=FakeClips(run))
     try:
-        trainer = crowd.Process([sys.executable, "-c", _HOLD, str(run)])
+        trainer = processes.Process([sys.executable, "-c", _HOLD, str(run)])
         _until(lambda: locks.held(run))
         assert call(served.port, "progress")[1]["trainer"] == "running"
         trainer.kill()
@@ -139,7 +139,7 @@ def test_bad_options_are_sentences(run: Path, options: list[str], words: str, ca
 
 def test_the_command_says_where_and_what_came_of_it(tmp_path: Path):
     crowd.record(tmp_path / "run", episodes=2)
-    process = crowd.server(tmp_path / "run", crowd.free_port(), "--json", "--token", "new")
+    process = processes.server(tmp_path / "run", processes.free_port(), "--json", "--token", "new")
     code, result, said = process.stop()
     assert json.loads(result)["answered"] == 0 and "token" not in result
     assert code == 0 and "label page: http://127.0.0.1:" in said and "?token=" in said and "Traceback" not in said
@@ -152,8 +152,8 @@ def test_the_instruction_names_the_task():
 def test_a_full_disk_loses_nothing(tmp_path: Path):
     """The system refuses every write to the files of the server, as a full disk does."""
     make_run(tmp_path / "run")
-    port = crowd.free_port()
-    process = crowd.server(tmp_path / "run", port)
+    port = processes.free_port()
+    process = processes.server(tmp_path / "run", port)
     try:
         _, hand = call(port, "next", {"annotator": "ann"})
         said = {"annotator": "ann", "pair": hand["pair"]["id"], "choice": "left", "key": "key-00001", "seconds": 1}
@@ -176,17 +176,17 @@ def test_what_was_acknowledged_outlives_fifteen_kills(tmp_path: Path):
     """Server and trainer are killed at random while people answer; benchmarks/label_faults.py does it 200 times."""
     folder, chance = tmp_path / "run", random.Random(0)
     crowd.record(folder)
-    port, trainer = crowd.free_port(), crowd.trainer(folder)
+    port, trainer = processes.free_port(), processes.trainer(folder)
     people = crowd.Crowd(port, 6, think=0.01, patient=True, repeat=0.2, undo=0.05)
-    process = crowd.server(folder, port)
+    process = processes.server(folder, port)
     people.start()
     for i in range(15):
         time.sleep(chance.uniform(0.0, 0.4))
         process.kill()
         if i % 3 == 0:
             trainer.kill()
-            trainer = crowd.trainer(folder)
-        process = crowd.server(folder, port)
+            trainer = processes.trainer(folder)
+        process = processes.server(folder, port)
     time.sleep(1.0)
     people.stop()
     process.kill()

@@ -4,77 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
-import time
-import types
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 import ubp2
+from tests.terminal.fake_api import Api
 from ubp2.config.presets import preset
 from ubp2.config.resolving import resolve
-from ubp2.config.schema import Config, TeacherConfig
+from ubp2.config.schema import TeacherConfig
 from ubp2.storage.population import create
 from ubp2.storage.runs import Metrics, Run
 from ubp2.terminal.cli import COMMANDS, main
 
 HEAVY = ("jax", "mujoco", "gymnasium", "metaworld", "matplotlib", "scipy")
-
-
-class Result(NamedTuple):
-    """What `ubp2.api` answers to train and resume."""
-
-    folder: Path
-    decisions: int
-    labels: int
-    finished: bool
-    evaluation: dict[str, float]
-
-
-class Results(NamedTuple):
-    """What it answers for several seeds."""
-
-    folder: Path
-    runs: list[Result]
-    decisions: int
-    labels: int
-    finished: bool
-    evaluation: dict[str, float]
-
-
-class Api(types.ModuleType):
-    """Stands for `ubp2.api`: remembers the calls, prints where it should not, and answers at once."""
-
-    def __init__(self, finished: bool = True) -> None:
-        super().__init__("ubp2.api")
-        self.calls: list[tuple[str, Any, dict[str, Any]]] = []
-        self.finished = finished
-
-    def train(self, config: Config, **options: Any) -> Result | Results:
-        self.calls.append(("train", config, options))
-        if options["seeds"] == 1:
-            return self._answer(config)
-        runs = [self._answer(config)._replace(folder=Path(f"runs/a/s{i}")) for i in range(options["seeds"])]
-        return Results(Path("runs/a"), runs, config.steps, 40 * len(runs), self.finished, runs[0].evaluation)
-
-    def resume(self, run: Path, **options: Any) -> Result:
-        self.calls.append(("resume", run, options))
-        return self._answer(options["config"])
-
-    def evaluate_members(self, run: Path, **options: Any) -> dict[str, dict[str, float]]:
-        self.calls.append(("evaluate", run, options))
-        return {"run": {"success_any": 0.5, "return": float("nan")}}
-
-    def mean_scores(self, rows: list[dict[str, float]]) -> dict[str, float]:
-        return rows[0]
-
-    def _answer(self, config: Config) -> Result:
-        os.write(1, b"a C library says hello\n")
-        return Result(Path("runs/a"), config.steps, 40, self.finished, {"policy/success_any": 0.9})
 
 
 @pytest.fixture
@@ -98,10 +44,10 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def test_help_and_mistakes_are_instant_and_import_nothing_heavy() -> None:
+def test_help_and_mistakes_import_nothing_heavy() -> None:
     code = (
-        "import sys, time; start = time.perf_counter()\n"
-        "from ubp2.terminal.cli import COMMANDS, main\n"
+        "import sys\n"
+        "from ubp2.terminal.cli import main\n"
         "for line in ('--help', 'train --help', 'train --preset paper --env metaworld/hammer --help', 'trian',\n"
         "             'train --preset papr', 'train --planner.horizont 3', 'train --config no.yaml', 'eval nowhere',\n"
         "             'bench --help', 'bench plan --help', 'bench plna', 'bench plan --seeds 0',\n"
@@ -109,14 +55,9 @@ def test_help_and_mistakes_are_instant_and_import_nothing_heavy() -> None:
         "             'report --help', 'report nowhere', 'compare --help', 'compare a'):\n"
         "    main(line.split())\n"
         f"print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)\n"
-        "print(time.perf_counter() - start, file=sys.stderr)\n"
     )
-    start = time.perf_counter()
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert time.perf_counter() - start < 10
-    *_, imported, seconds = result.stderr.splitlines()
-    assert imported == "[]"
-    assert float(seconds) / 19 < 1
+    assert result.stderr.splitlines()[-1] == "[]"
 
 
 def test_help_shows_the_values_of_the_preset(capfd: pytest.CaptureFixture[str]) -> None:

@@ -123,7 +123,9 @@ def _make_gym(name: str, options: EnvironmentConfig) -> Env:
         entry = spec.entry_point
         creator = load_env_creator(entry) if isinstance(entry, str) else entry
         modes = getattr(creator, "metadata", {}).get("render_modes", [])
-        named = {"render_mode": "rgb_array"} if "rgb_array" in modes and _takes(creator, "render_mode") else {}
+        named: dict[str, Any] = (
+            {"render_mode": "rgb_array"} if "rgb_array" in modes and _takes(creator, "render_mode") else {}
+        )
         env = gymnasium.make(bare, **named)
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         raise UserError(f"gym/{name} needs a package that is not installed: {error}") from error

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ubp2.preference.schema import QUERY_COLUMNS
+from ubp2.preference.schema import ANSWER_AGAIN, QUERY_COLUMNS
 from ubp2.types import Query
 
 __all__ = ["Label", "insert", "missing", "newest", "read", "weighted"]
@@ -28,11 +28,7 @@ _COLUMNS = (
 _READ = f"""
     SELECT {_COLUMNS}, {QUERY_COLUMNS} FROM standing a JOIN queries q ON q.id = a.query
     LEFT JOIN origins o ON o.query = q.id WHERE q.current AND a.id > :after ORDER BY a.id LIMIT {CHUNK}"""
-_SAID_AGAIN = """
-    INSERT INTO answers (query, annotator, revision, label, weight, seconds, answered_at, swapped, withdrawn, reason)
-    SELECT query, annotator, max(revision) + 1, label, weight, seconds, answered_at, swapped, withdrawn, reason
-    FROM answers WHERE query IN (SELECT id FROM queries WHERE current AND decision > ?)
-    GROUP BY query, annotator ORDER BY id"""
+_SAID_AGAIN = ANSWER_AGAIN.format(questions="SELECT id FROM queries WHERE current AND decision > ?")
 
 
 class Label(NamedTuple):

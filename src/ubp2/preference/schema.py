@@ -98,9 +98,9 @@ CURRENT_ANSWERS = """
     AND NOT EXISTS (
         SELECT 1 FROM answers later WHERE later.query = a.query AND later.annotator = a.annotator
         AND later.revision > a.revision AND later.id <= :up_to)"""
-# A question that becomes current again brings its answers along as new ones: a reader may be past their ids.
+# What was said last to some questions is said once more, as new answers: a reader may be past their ids.
 ANSWER_AGAIN = """
     INSERT INTO answers (query, annotator, revision, label, weight, seconds, answered_at, swapped, withdrawn, reason)
     SELECT query, annotator, max(revision) + 1, label, weight, seconds, answered_at, swapped, withdrawn, reason
-    FROM answers WHERE query = ? GROUP BY annotator ORDER BY id"""
+    FROM answers WHERE query IN ({questions}) GROUP BY query, annotator ORDER BY id"""
 LATEST = 2**63 - 1

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 from ubp2.preference.records import decode
 from ubp2.preference.schema import APPLICATION_ID, MIGRATIONS, QUERY_COLUMNS
@@ -62,7 +63,7 @@ def verify(path: Path) -> Verification:
     problems: list[str] = []
     try:
         # Not read-only: SQLite undoes what a killed process left half-written, which is no damage.
-        with closing(sqlite3.connect(f"file:{_quoted(path)}?mode=rw", uri=True, timeout=30)) as connection:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=rw", uri=True, timeout=30)) as connection:
             connection.execute("PRAGMA query_only=ON")
             for problem in _problems(connection, counts):
                 problems.append(problem)
@@ -120,9 +121,3 @@ def _missing(connection: sqlite3.Connection, table: str) -> list[int]:
 
 def _listed(ids: Sequence[int]) -> str:
     return ", ".join(map(str, ids[:SHOWN])) + (", ..." if len(ids) > SHOWN else "")
-
-
-def _quoted(path: Path) -> str:
-    from urllib.parse import quote
-
-    return quote(str(path))
