@@ -13,7 +13,16 @@ ROOT = Path(ubp2.__file__).parent
 # each other.
 LAYERS = (
     ("_version", "errors", "types", "config.schema", "config.sections"),
-    ("config", "system", "signals", "storage.database", "storage.locks", "terminal.colour", "terminal.progress"),
+    (
+        "config",
+        "system",
+        "signals",
+        "storage.database",
+        "storage.locks",
+        "terminal.colour",
+        "terminal.flags",
+        "terminal.progress",
+    ),
     ("storage", "replay", "models.networks", "models.kernels", "envs"),
     ("models", "planning.optimizers", "preference", "vision"),
     ("planning",),
@@ -50,6 +59,7 @@ def test_modules_that_start_fast_import_nothing_heavy_at_the_top() -> None:
         "terminal/colour",
         "terminal/completion",
         "terminal/arguments",
+        "terminal/flags",
         "terminal/progress",
         "terminal/usage",
         "terminal/commands",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib.metadata
 import os
 import platform
@@ -12,7 +13,16 @@ from typing import Any
 
 from ubp2._version import __version__
 
-__all__ = ["cache_folder", "devices", "prepare_jax", "resident_megabytes", "seconds_since_start", "source", "versions"]
+__all__ = [
+    "cache_folder",
+    "devices",
+    "prepare_jax",
+    "provenance",
+    "resident_megabytes",
+    "seconds_since_start",
+    "source",
+    "versions",
+]
 
 _PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "gymnasium", "metaworld", "mujoco", "dm-control")
 
@@ -45,6 +55,12 @@ def source() -> dict[str, Any] | None:
         return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "--", "."))}
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+def provenance() -> dict[str, Any]:
+    """When, on how many cores and with what something was measured: what one needs to measure the same again."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {"date": now, "cores": os.cpu_count(), "versions": versions(), "source": source()}
 
 
 def cache_folder() -> Path:

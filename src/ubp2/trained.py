@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from ubp2.errors import UserError
 from ubp2.evaluation.rollout import filmed, summary
 from ubp2.storage import population
 from ubp2.storage.runs import Run
+from ubp2.terminal.progress import say
 from ubp2.training import checkpoint
 from ubp2.training.evaluate import controller as make_controller
 from ubp2.training.evaluate import reward_correlations
@@ -93,7 +93,7 @@ def run_encoder(visual: VisualConfig, folder: Path, envs: VectorEnv | None = Non
     envs: environments of frames on which a run that is about to begin may train one.
     """
     began = Run.open(folder).info().get("encoder") if (folder / "info.json").is_file() else None
-    train = None if envs is None or began is not None else partial(conv_training.train, envs, note=_say)
+    train = None if envs is None or began is not None else partial(conv_training.train, envs, note=say)
     encoder = make_encoder(visual, folder, train)
     if began is not None and began["digest"] != encoder.digest:
         raise UserError(
@@ -111,10 +111,6 @@ def keep_encoder(run: Run, envs: VectorEnv, began: Path) -> None:
     for path in began.iterdir():
         shutil.copy(path, run.folder / path.name)
     run.note({"encoder": {"name": envs.encoder.name, "digest": envs.encoder.digest}})
-
-
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)
 
 
 class Trained(NamedTuple):

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ubp2.terminal.cli import main
-from ubp2.theory.options import STUDIES, Gain, Regret, words
+from ubp2.terminal.flags import words
+from ubp2.theory.options import STUDIES, Gain, Regret
 
 SMALLEST = {
     "gain": "--points 4 --dimensions 1 --candidates 5",
@@ -82,7 +83,7 @@ def test_a_file_is_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_words_give_the_options_again() -> None:
-    assert words(Gain()) == ["theory", "gain"]
-    assert words(Regret(kernel="linear", scale=(1.0, 0.1), infinite=True, out=Path("x"))) == [
+    assert words("theory", Gain()) == ["theory", "gain"]
+    assert words("theory", Regret(kernel="linear", scale=(1.0, 0.1), infinite=True, out=Path("x"))) == [
         *("theory", "regret", "--kernel", "linear", "--scale", "1.0", "0.1", "--infinite")
     ]

@@ -12,7 +12,8 @@ import pytest
 
 from tests.bench.scripts import load
 from ubp2.terminal.cli import _parse
-from ubp2.theory.options import Report, words
+from ubp2.terminal.flags import words
+from ubp2.theory.options import Report
 from ubp2.theory.report import parts
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +32,7 @@ def test_the_page_is_up_to_date_with_the_raw_files() -> None:
 def test_the_raw_files_are_those_of_the_report() -> None:
     for part in parts(Report()):
         raw = json.loads((ROOT / "benchmarks" / "results" / "theory" / f"{part.name}.json").read_text(encoding="utf-8"))
-        assert raw["command"] == shlex.join(["ubp2", *words(part.options)])
+        assert raw["command"] == shlex.join(["ubp2", *words("theory", part.options)])
 
 
 def test_every_test_that_the_page_names_is_there() -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
 from ubp2.errors import UserError
+from ubp2.terminal.flags import Json, Switch, check_least
 
-__all__ = ["All", "Bench", "Encoder", "Envs", "Pebble", "Plan", "Start", "Train", "Update", "check", "words"]
+__all__ = ["All", "Bench", "Encoder", "Envs", "Pebble", "Plan", "Start", "Train", "Update", "check"]
 
 BENCHES = ("plan", "update", "pebble", "train", "envs", "encoder", "start", "all")
-Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
 @dataclass(frozen=True)
@@ -23,8 +22,7 @@ class _Output:
 
     out: Path | None = None
     """Also write the JSON object to this file."""
-    json: Switch = False
-    """Print one JSON object on stdout, and everything else on stderr."""
+    json: Json = False
 
 
 @dataclass(frozen=True)
@@ -156,34 +154,21 @@ class Bench:
     ]
 
 
+_LEAST = {
+    **dict.fromkeys(("seeds", "workers", "repetitions", "labels", "epochs", "replay", "batch", "pixels"), 1),
+    "decisions": 20,
+}
+
+
 def check(what: object) -> None:
     """Refuse numbers that cannot be measured, before anything heavy is imported."""
-    for name in ("seeds", "workers", "repetitions", "decisions", "labels", "epochs", "replay", "batch", "pixels"):
-        value = getattr(what, name, None)
-        if value is None:
-            continue
-        numbers = value if isinstance(value, Sequence) else [value]
-        least = 20 if name == "decisions" else 1
-        if not numbers:
+    for name in ("seeds", "workers", "batch"):
+        if getattr(what, name, None) == ():
             raise UserError(f"--{name} needs at least one number, such as --{name} 1 4")
-        for number in numbers:
-            if number < least:
-                raise UserError(f"--{name} must be at least {least}, got {number}")
+    check_least(what, _LEAST)
     config = getattr(what, "config", None)
     if config is not None and not config.is_file():
         raise UserError(f"there is no configuration file {config}")
     out = getattr(what, "out", None)
     if out is not None and not out.parent.is_dir():
         raise UserError(f"there is no folder {out.parent} to write {out.name} into; make it first")
-
-
-def words(what: object) -> list[str]:
-    """The command line that gives these options, without how the numbers come out."""
-    command = ["bench", type(what).__name__.lower()]
-    for each in fields(what):  # type: ignore[arg-type]
-        value = getattr(what, each.name)
-        if value == each.default or each.name in ("out", "json"):
-            continue
-        values = [] if value is True else value if isinstance(value, tuple) else [value]
-        command += [f"--{each.name}", *map(str, values)]
-    return command

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ubp2.system import devices, source, versions
+from ubp2.system import devices, provenance
 
 __all__ = ["Report", "Row", "shown", "table"]
 
@@ -29,11 +27,8 @@ class Report:
         return {
             "bench": self.bench,
             "command": shlex.join(["ubp2", *command]),
-            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "device": devices()[0].partition(" ")[2],
-            "cores": os.cpu_count(),
-            "versions": versions(),
-            "source": source(),
+            **provenance(),
             "tables": self.tables,
             "notes": self.notes,
         }

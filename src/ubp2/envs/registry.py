@@ -122,20 +122,18 @@ def _make_gym(name: str, options: EnvironmentConfig) -> Env:
     try:
         entry = spec.entry_point
         creator = load_env_creator(entry) if isinstance(entry, str) else entry
-        modes = getattr(creator, "metadata", {}).get("render_modes", [])
-        named: dict[str, Any] = (
-            {"render_mode": "rgb_array"} if "rgb_array" in modes and _takes(creator, "render_mode") else {}
-        )
-        env = gymnasium.make(bare, **named)
+        env = gymnasium.make(bare, **_rendering(creator))
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         raise UserError(f"gym/{name} needs a package that is not installed: {error}") from error
     return Adapter(env, f"gym/{name}", action_repeat=repeat, episode_decisions=decisions)
 
 
-def _takes(creator: Callable[..., Any], name: str) -> bool:
-    """Whether an argument may be passed: an environment of somebody's own need not have all that Gymnasium's have."""
+def _rendering(creator: Any) -> dict[str, Any]:
+    """The argument that makes it render; an environment of somebody's own need not have what Gymnasium's have."""
     parameters = inspect.signature(creator).parameters
-    return name in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    takes = "render_mode" in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    modes = getattr(creator, "metadata", {}).get("render_modes", [])
+    return {"render_mode": "rgb_array"} if takes and "rgb_array" in modes else {}
 
 
 def _gym_spec(name: str) -> EnvSpec:

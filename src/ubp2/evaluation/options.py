@@ -9,11 +9,10 @@ from typing import Annotated, Literal
 import tyro
 
 from ubp2.errors import UserError
+from ubp2.terminal.flags import Json, Switch
 
 __all__ = ["Compare", "Report", "sides"]
 
-Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
-Json = Annotated[Switch, tyro.conf.arg(help="Print one JSON object on stdout, and everything else on stderr.")]
 Acting = Literal["acting", "planner", "policy"]
 Form = Literal["text", "markdown", "csv", "latex", "html"]
 

@@ -10,12 +10,11 @@ import tyro
 import yaml
 
 from ubp2.errors import UserError
+from ubp2.terminal.flags import Json, Switch
 
 __all__ = ["WORKS", "Reproduce", "Sweep", "settings"]
 
 WORKS = ("status", "stop", "resume", "cell")
-
-Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,7 @@ class Reproduce:
     """Show the plan with its cost, and stop."""
     report_only: Switch = False
     """Train nothing; write the report of what is there."""
-    json: Switch = False
-    """Print one JSON object on stdout, and everything else on stderr."""
+    json: Json = False
 
 
 @dataclass(frozen=True)
@@ -82,8 +80,7 @@ class Sweep:
     """slurm: run the array script here, and preempt each task at random moments, first within so many seconds."""
     dry_run: Switch = False
     """Show the plan with its cost and resources, and stop."""
-    json: Switch = False
-    """Print one JSON object on stdout, and everything else on stderr."""
+    json: Json = False
 
 
 def settings(lines: tuple[str, ...]) -> dict[str, Any]:

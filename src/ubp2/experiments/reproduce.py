@@ -6,7 +6,6 @@ that fails is tried again and then reported; the same command continues whatever
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from ubp2.experiments import plans, running
@@ -15,6 +14,7 @@ from ubp2.experiments.cells import folder_of, short
 from ubp2.experiments.options import Reproduce, settings
 from ubp2.experiments.plans import How, Request
 from ubp2.experiments.running import Answer, Summary
+from ubp2.terminal.progress import say
 
 __all__ = ["answer", "listing"]
 
@@ -54,11 +54,11 @@ def _run(args: Reproduce) -> Summary:
         made, _ = plans.planned_cells(wanted)
         out = folder_of(wanted.experiment, args.preset, made[0].config.steps, wanted.settings)
     made = plans.plan(wanted, how, out)
-    _say(plans.describe(made))
+    say(plans.describe(made))
     if args.dry_run:
         return Summary(made, [], None)
     with running.only_one(out):
-        return running.run(made, how, _say, train=not args.report_only)
+        return running.run(made, how, say, train=not args.report_only)
 
 
 def _request(args: Reproduce) -> Request:
@@ -73,7 +73,3 @@ def _request(args: Reproduce) -> Request:
         settings=settings(args.set),
         together=args.together,
     )
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

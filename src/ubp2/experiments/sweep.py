@@ -5,7 +5,6 @@ The folder holds the sweep itself (`sweep.yaml`), so that nobody needs the file 
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -20,6 +19,7 @@ from ubp2.experiments.plans import Plan
 from ubp2.experiments.running import STOP, Answer, Summary
 from ubp2.experiments.sweep_file import FILE, SweepFile
 from ubp2.storage import locks
+from ubp2.terminal.progress import say
 
 __all__ = ["answer"]
 
@@ -75,14 +75,14 @@ def _planned(sweep: SweepFile, quiet: bool) -> Plan:
 def _start(sweep: SweepFile, args: Sweep) -> Answer:
     """Run it, or write the script that does."""
     made = _planned(sweep, args.json)
-    _say(plans.describe(made))
+    say(plans.describe(made))
     if args.dry_run:
         return running.as_data(Summary(made, [], None)), "", 0
     with running.only_one(made.out):
         sweep_file.write(sweep, made.out)
         if sweep.on == "slurm" and made.missing:
             return _on_slurm(made, sweep, args.fake_preempt)
-        summary = running.run(made, sweep.how(args.json), _say)
+        summary = running.run(made, sweep.how(args.json), say)
         return running.answer(summary, f"ubp2 sweep resume {made.out}")
 
 
@@ -96,7 +96,7 @@ def _on_slurm(made: Plan, sweep: SweepFile, fake_preempt: float | None) -> Answe
         return {"out": made.out, "script": script, "submit": command, "tasks": len(made.missing)}, text, 0
     numbers = [made.groups.index(group) for group in made.missing]
     with signals.heard(lambda _: (made.out / STOP).touch()):
-        codes = on_slurm.emulate(script, numbers, sweep.jobs or 1, fake_preempt, _say)
+        codes = on_slurm.emulate(script, numbers, sweep.jobs or 1, fake_preempt, say)
     rows = [board.row(group) for group in made.groups]
     code = signals.CHECKPOINTED if signals.CHECKPOINTED in codes else int(any(codes))
     return _as_data(made, rows), board.text(rows), code
@@ -110,7 +110,7 @@ def _cell(made: Plan, sweep: SweepFile, number: int | None) -> Answer:
     if group.finished or (made.out / STOP).exists():
         state = "finished" if group.finished else "stopped"
         return {"folder": group.folder, "state": state}, f"{label(group)}: {state} already", 0
-    workers, asked = Workers(1, how.tries_again, _say), threading.Event()
+    workers, asked = Workers(1, how.tries_again, say), threading.Event()
 
     def stop(_: int = 0) -> None:
         """Once: a scheduler may send several signals, and a second request to stop would kill."""
@@ -165,7 +165,3 @@ def _stop(folder: Path) -> Answer:
     else:
         text = f"asked; tasks of a cluster see it within seconds, and waiting ones leave when they start; {again}"
     return {"out": folder, "stopped": not locks.held(folder)}, text, 0
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -10,11 +10,11 @@ import tyro
 
 from ubp2.config.presets import DEFAULT_PRESET
 from ubp2.errors import UserError
+from ubp2.terminal.flags import Json
 
 __all__ = ["Reward", "check"]
 
 LABS = ("reward",)
-Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,7 @@ class Reward:
     """Seed of everything random: which episodes are held out, the labels and the fits."""
     out: Path | None = None
     """Also write results.json, results.csv, reliability.png and labels.png into this folder."""
-    json: Switch = False
-    """Print one JSON object on stdout, and everything else on stderr."""
+    json: Json = False
 
 
 def check(what: Reward) -> None:

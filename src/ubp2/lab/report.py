@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import datetime
 import io
 import json
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +17,7 @@ from ubp2.bench.report import table
 from ubp2.lab.measures import Reliability
 from ubp2.lab.options import Reward
 from ubp2.lab.settings import Settings
-from ubp2.system import devices, source, versions
+from ubp2.system import devices, provenance
 
 __all__ = ["Results", "Trial", "as_csv", "as_data", "as_text", "chosen", "mean", "pooled", "write"]
 
@@ -119,11 +117,8 @@ def as_data(results: Results) -> dict[str, Any]:
     return {
         "lab": "reward",
         "options": options,
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "device": devices()[0].partition(" ")[2],
-        "cores": os.cpu_count(),
-        "versions": versions(),
-        "source": source(),
+        **provenance(),
         "episodes": {"training": results.training_episodes, "held_out": results.held_out_episodes},
         "settings": {name: dict(overrides) for name, overrides in results.settings.items()},
         "summary": summary,

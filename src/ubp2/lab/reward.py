@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -22,6 +21,7 @@ from ubp2.lab.report import Results, Trial
 from ubp2.lab.subject import Subject
 from ubp2.preference.teachers import Situation, make_teacher, oracle
 from ubp2.replay import Replay
+from ubp2.terminal.progress import say
 from ubp2.types import Episode, Preferences
 
 __all__ = ["study"]
@@ -40,7 +40,7 @@ def study(what: Reward, subject: Subject) -> Results:
         started = time.perf_counter()
         trials += workbench.trials(name, config)
         seconds = time.perf_counter() - started
-        print(f"{number}/{len(subject.configs)} {name}: {seconds:.1f} s", file=sys.stderr, flush=True)
+        say(f"{number}/{len(subject.configs)} {name}: {seconds:.1f} s")
     return Results(what, subject.settings, trials, len(subject.training), len(subject.held_out))
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 
 from ubp2.config.schema import Config
 from ubp2.envs.workers import Factory
 from ubp2.errors import UserError
 from ubp2.labelling.courier import Courier, check_address
 from ubp2.preference.teachers import Teacher
+from ubp2.terminal.progress import say
 from ubp2.training.crew import Crew
 
 __all__ = ["require_one_run", "serve_page"]
@@ -42,7 +42,7 @@ def serve_page(stack: contextlib.ExitStack, crew: Crew, env: Factory | None) -> 
         courier = Courier(run, teacher.url, crew.envs.spec._asdict(), crew.progress.note)
         courier.start(patient=bool(run.info()["resumed"]))
         stack.callback(courier.stop)
-        print(f"people compare clips at: {teacher.url}", file=sys.stderr, flush=True)
+        say(f"people compare clips at: {teacher.url}")
         return
     if not teacher.serve:
         return
@@ -59,6 +59,6 @@ def serve_page(stack: contextlib.ExitStack, crew: Crew, env: Factory | None) -> 
         clips=clips,
     )
     stack.callback(served.stop)
-    print(f"compare clips at: {served.url}", file=sys.stderr, flush=True)  # also where progress is not shown
+    say(f"compare clips at: {served.url}")  # also where progress is not shown
     if teacher.browser:
         serve.open_browser(served.url)

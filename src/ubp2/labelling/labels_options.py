@@ -8,11 +8,11 @@ from typing import Annotated
 
 import tyro
 
+from ubp2.terminal.flags import Json, Switch
+
 __all__ = ["Export", "Import", "Labels", "Stats", "Verify"]
 
 WORKS = ("export", "import", "verify", "stats")
-Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
-Json = Annotated[Switch, tyro.conf.arg(help="Print one JSON object on stdout, and everything else on stderr.")]
 
 
 @dataclass(frozen=True)

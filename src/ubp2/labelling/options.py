@@ -10,13 +10,13 @@ from typing import Annotated
 import tyro
 
 from ubp2.errors import UserError
+from ubp2.terminal.flags import Switch
 
 __all__ = ["Label", "check"]
 
 PORT = 8642
 TOKEN_VARIABLE = "UBP2_LABEL_TOKEN"
 TRAINER_VARIABLE = "UBP2_TEACHER_TOKEN"
-Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
 @dataclass(frozen=True)

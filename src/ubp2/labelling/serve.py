@@ -29,6 +29,7 @@ from ubp2.storage.runs import HALF_MADE, Run
 if TYPE_CHECKING:
     from ubp2.labelling.desk import Rules
     from ubp2.labelling.reception import Opened
+from ubp2.terminal.progress import say
 
 __all__ = ["TOKEN_VARIABLE", "Served", "default_instruction", "label", "open_browser", "start"]
 
@@ -259,7 +260,7 @@ def label(args: Label) -> tuple[dict[str, Any], str]:
         )
         try:
             for line in _greeting(args, served):
-                print(line, file=sys.stderr, flush=True)
+                say(line)
             if args.browser and is_loopback(args.host):
                 open_browser(served.url)
             while served.alive and not stop.wait(0.5):

@@ -25,6 +25,7 @@ from ubp2.vision import options as vision_options
 
 if TYPE_CHECKING:  # imports jax
     from ubp2.api import PopulationResult, RunResult
+from ubp2.terminal.flags import Json, Switch, words
 
 __all__ = [
     "Envs",
@@ -42,9 +43,6 @@ __all__ = [
     "plot",
     "train",
 ]
-
-Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
-Json = Annotated[Switch, tyro.conf.arg(help="Print one JSON object on stdout, and everything else on stderr.")]
 
 
 class Outcome(NamedTuple):
@@ -238,7 +236,7 @@ def bench(args: options.Bench) -> Outcome:
     options.check(args.what)
     prepare_jax()
     report = importlib.import_module(f"ubp2.bench.{type(args.what).__name__.lower()}").measure(args.what)
-    data = report.data(options.words(args.what))
+    data = report.data(words("bench", args.what))
     if args.what.out:
         args.what.out.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
     return Outcome(data, f"{data['device']}\n\n{report.text()}")

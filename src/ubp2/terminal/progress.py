@@ -13,10 +13,15 @@ from ubp2.terminal.colour import wanted
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-__all__ = ["Progress"]
+__all__ = ["Progress", "say"]
 
 LINE_EVERY = 15.0  # seconds between plain lines
 RATE_OVER = 20.0  # seconds over which decisions/s is measured: follows the change from warm-up to planning
+
+
+def say(text: str) -> None:
+    """Tell whoever sits at the terminal; stdout is for answers."""
+    print(text, file=sys.stderr, flush=True)
 
 
 class Progress:

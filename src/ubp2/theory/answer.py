@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ubp2.terminal.flags import words
 from ubp2.theory import options
 
 __all__ = ["answer", "answered", "write"]
@@ -26,7 +27,7 @@ def answer(args: options.Theory) -> tuple[dict[str, Any], str]:
     if what.out:
         _made(what.out)
     findings = _studied(what)
-    data = findings.data(options.words(what))
+    data = findings.data(words("theory", what))
     if what.out:
         write(data, what.out, findings.study)
     return data, findings.text()
@@ -34,7 +35,7 @@ def answer(args: options.Theory) -> tuple[dict[str, Any], str]:
 
 def answered(what: Any) -> dict[str, Any]:
     """The data of one study."""
-    return _studied(what).data(options.words(what))
+    return _studied(what).data(words("theory", what))
 
 
 def _studied(what: Any) -> Any:

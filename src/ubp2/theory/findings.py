@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
-import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ubp2.bench.report import Row, table
-from ubp2.system import source, versions
+from ubp2.system import provenance
 
 __all__ = ["Findings"]
 
@@ -29,10 +27,7 @@ class Findings:
         return {
             "study": self.study,
             "command": shlex.join(["ubp2", *command]),
-            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "cores": os.cpu_count(),
-            "versions": versions(),
-            "source": source(),
+            **provenance(),
             "tables": self.tables,
             "notes": self.notes,
             "curves": _short(self.curves),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
 from ubp2.errors import UserError
+from ubp2.terminal.flags import Json, Switch, check_least
 
 __all__ = [
     "STUDIES",
@@ -24,7 +24,6 @@ __all__ = [
     "Suboptimality",
     "Theory",
     "check",
-    "words",
 ]
 
 STUDIES = (
@@ -38,7 +37,6 @@ STUDIES = (
     "ensembles",
     "report",
 )
-Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 KernelName = Literal["linear", "rbf", "matern"]
 NoiseName = Literal["gaussian", "uniform", "rademacher", "truncated"]
 
@@ -51,8 +49,7 @@ class _Common:
     """Seed of everything random; the same seed gives the same numbers."""
     out: Path | None = None
     """Also write the numbers (NAME.json) and the figure (NAME.png) into this folder."""
-    json: Switch = False
-    """Print one JSON object on stdout, and everything else on stderr."""
+    json: Json = False
 
 
 @dataclass(frozen=True)
@@ -206,11 +203,7 @@ _LEAST = {  # of each number that a study may take; several numbers are each loo
 
 def check(what: _Common) -> None:
     """Refuse what cannot be computed, before anything heavy is imported."""
-    for name, least in _LEAST.items():
-        value = getattr(what, name, ())
-        for number in value if isinstance(value, Sequence) else [value]:
-            if number < least:
-                raise UserError(f"--{name} must be at least {least}, got {number}")
+    check_least(what, _LEAST)
     for name in ("dimensions", "epsilon"):
         if getattr(what, name, None) == ():
             raise UserError(f"--{name} needs at least one number, such as --{name} 1")
@@ -219,15 +212,3 @@ def check(what: _Common) -> None:
         raise UserError(f"--delta must lie between 0 and 1, got {delta}")
     if what.out is not None and what.out.exists() and not what.out.is_dir():
         raise UserError(f"--out is a folder, and {what.out} is a file; name another")
-
-
-def words(what: _Common) -> list[str]:
-    """The command line that gives these options, without how the numbers come out."""
-    command = ["theory", type(what).__name__.lower()]
-    for each in fields(what):
-        value = getattr(what, each.name)
-        if value == each.default or each.name in ("out", "json"):
-            continue
-        values = [] if value is True else value if isinstance(value, tuple) else [value]
-        command += [f"--{each.name}", *map(str, values)]
-    return command

@@ -9,11 +9,11 @@ from typing import Annotated, Literal
 import tyro
 
 from ubp2.errors import UserError
+from ubp2.terminal.flags import Json, Switch
 
 __all__ = ["WORKS", "Encoder", "check"]
 
 WORKS = ("train",)
-Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,7 @@ class Encoder:
     """Seed of the episodes, the actions and the weights."""
     quiet: Switch = False
     """Show no progress."""
-    json: Switch = False
-    """Print one JSON object on stdout, and everything else on stderr."""
+    json: Json = False
 
 
 def check(args: Encoder) -> None:

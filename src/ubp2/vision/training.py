@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from ubp2.config.schema import EnvironmentConfig, VisualConfig
 from ubp2.envs.workers import make_vector
+from ubp2.terminal.progress import say
 from ubp2.vision import conv_training
 from ubp2.vision.options import Encoder
 
@@ -19,7 +19,7 @@ def answer(args: Encoder) -> tuple[dict[str, Any], str]:
     envs = make_vector(args.env, EnvironmentConfig(), args.workers, visual)
     try:
         sizes = {"frames": args.frames, "updates": args.updates, "seed": args.seed}
-        found = conv_training.train(envs, args.out, **sizes, note=lambda text: None if args.quiet else _say(text))
+        found = conv_training.train(envs, args.out, **sizes, note=lambda text: None if args.quiet else say(text))
     finally:
         envs.close()
     flags = f"--visual.encoder conv --visual.weights {args.out} --visual.pixels {args.pixels}"
@@ -30,7 +30,3 @@ def answer(args: Encoder) -> tuple[dict[str, Any], str]:
         f"train with: ubp2 train --env {args.env} {flags}",
     ]
     return {"out": args.out, **found}, "\n".join(lines)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

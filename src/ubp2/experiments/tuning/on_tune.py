@@ -13,7 +13,6 @@ import logging
 import math
 import os
 import shutil
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -30,6 +29,7 @@ from ubp2.experiments.cells import CONFIG, Cell, Group
 from ubp2.experiments.execution import Outcome, Workers
 from ubp2.experiments.tuning import study as studies
 from ubp2.experiments.tuning.study import Score, Study, Trial
+from ubp2.terminal.progress import say
 
 __all__ = ["Resources", "search"]
 
@@ -141,7 +141,7 @@ class _Told(tune.Callback):
 
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **_: Any) -> None:
         if result["decision"] and not stopping(self._out):
-            _say(f"{trial.config['trial']}: {self._metric} {result['score']:.3g} at {self._at(result)}")
+            say(f"{trial.config['trial']}: {self._metric} {result['score']:.3g} at {self._at(result)}")
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
         name, result = trial.config["trial"], trial.last_result or {}
@@ -152,21 +152,17 @@ class _Told(tune.Callback):
         if early:
             studies.end_early(self._out / name, Score(result["decision"], result["score"]))
         what = f"stopped early at {self._at(result)}" if early else "finished"
-        _say(f"[{self._ended}/{self._total}] {name}: {what}, {self._metric} {result['score']:.3g}")
+        say(f"[{self._ended}/{self._total}] {name}: {what}, {self._metric} {result['score']:.3g}")
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
-        _say(f"{trial.config['trial']}: failed or lost its node, tried again from its last checkpoint")
+        say(f"{trial.config['trial']}: failed or lost its node, tried again from its last checkpoint")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
         self._ended += 1
-        _say(f"[{self._ended}/{self._total}] {trial.config['trial']}: failed")
+        say(f"[{self._ended}/{self._total}] {trial.config['trial']}: failed")
 
     def _at(self, result: dict[str, Any]) -> str:
         return f"{result['decision']:,} of {self._steps:,}"
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 class _Training(tune.Trainable):

@@ -10,12 +10,11 @@ import tyro
 
 from ubp2.config.presets import DEFAULT_PRESET
 from ubp2.errors import UserError
+from ubp2.terminal.flags import Json, Switch
 
 __all__ = ["TRIALS", "Tune", "check"]
 
 TRIALS = 20
-
-Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,7 @@ class Tune:
     """How often a trial that failed, or whose node died, is tried again, from its last checkpoint."""
     dry_run: Switch = False
     """Show the trials, and stop."""
-    json: Switch = False
-    """Print one JSON object on stdout, and everything else on stderr."""
+    json: Json = False
 
 
 def check(args: Tune) -> None:

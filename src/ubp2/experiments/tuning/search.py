@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +30,7 @@ from ubp2.experiments.tuning.space import default, load
 from ubp2.experiments.tuning.study import Score, Study, Trial
 from ubp2.storage import locks
 from ubp2.storage.database import disk_errors
+from ubp2.terminal.progress import say
 
 __all__ = ["Ranked", "Summary", "answer", "as_data", "as_text", "run"]
 
@@ -66,7 +66,7 @@ class Summary:
 
 def answer(args: Tune) -> tuple[dict[str, Any], str, int]:
     """What the command says, as data and as text, and its exit code."""
-    summary = run(args, lambda text: print(text, file=sys.stderr, flush=True))
+    summary = run(args, say)
     return as_data(summary), as_text(summary), CHECKPOINTED if summary.stopped else int(bool(summary.failed))
 
 
