@@ -78,7 +78,9 @@ def test_a_trainer_beside_it_is_seen_and_its_end_too(run: Path):
         served.stop()
 
 
-_HOLD = "import sys, time, pathlib; from ubp2 import locks; locks.take(pathlib.Path(sys.argv[1])); time.sleep(60)"
+_HOLD = (
+    "import sys, time, pathlib; from ubp2.storage import locks; locks.take(pathlib.Path(sys.argv[1])); time.sleep(60)"
+)
 
 
 def _until(condition: Any, seconds: float = 60.0) -> None:

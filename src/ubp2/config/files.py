@@ -184,10 +184,12 @@ def _convert(value: Any, hint: Any, name: str) -> Any:
         (inner,) = (argument for argument in arguments if argument is not type(None))
         return _convert(value, inner, name)
     if origin is Literal:
-        if value in arguments or value in FURTHER.get(name, ()):
+        choices = [*map(str, arguments), *FURTHER.get(name, ())]
+        if value in choices:
             return value
-        suggestion = did_you_mean(str(value), [str(choice) for choice in arguments])
-        raise UserError(f"{name} must be one of {', '.join(map(str, arguments))}, got {value!r}.{suggestion}")
+        raise UserError(
+            f"{name} must be one of {', '.join(choices)}, got {value!r}.{did_you_mean(str(value), choices)}"
+        )
     if origin is tuple:
         return _convert_tuple(value, arguments, name)
     if hint is float:

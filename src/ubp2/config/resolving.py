@@ -7,7 +7,7 @@ import dataclasses
 from ubp2.config.schema import NEIGHBOUR, Config, PreferenceConfig, TeacherConfig, given
 from ubp2.errors import UserError
 
-__all__ = ["MODEL_FREE", "labels_that_fit", "resolve", "sessions_due"]
+__all__ = ["MODEL_FREE", "first_session", "labels_that_fit", "resolve", "sessions_due"]
 
 # Agents that act with their policy from the start; `agents.registry.register` may add some.
 MODEL_FREE = {"sac", "pebble", "rune", "mrn", "surf"}
@@ -20,14 +20,19 @@ SEVERAL = ("disagreement", "information-gain", "thompson", "kcenter-disagreement
 def labels_that_fit(preferences: PreferenceConfig, steps: int, episode_decisions: int) -> int:
     """Labels that the schedule can ask within `steps` decisions: sessions stand at ends of episodes, one at most."""
     episodes = steps // episode_decisions
-    first = preferences.every if preferences.first is None else preferences.first
+    first = first_session(preferences)
     possible = episodes - max(-(-first // episode_decisions), 1) + 1  # ends of episodes from the first session on
     return max(min(sessions_due(preferences, episodes * episode_decisions), possible), 0) * preferences.per_session
 
 
+def first_session(preferences: PreferenceConfig) -> int:
+    """The decision before which the schedule has no session."""
+    return preferences.every if preferences.first is None else preferences.first
+
+
 def sessions_due(preferences: PreferenceConfig, decision: int) -> int:
     """Sessions that the schedule has up to this decision."""
-    first = preferences.every if preferences.first is None else preferences.first
+    first = first_session(preferences)
     return 0 if decision < first else 1 + (decision - first) // preferences.every
 
 
@@ -242,7 +247,7 @@ def _check(config: Config, episode_decisions: int) -> None:
     if fit == 0:
         raise UserError(
             f"no label fits: the first session comes at the end of an episode ({episode_decisions} decisions) after "
-            f"decision {prefs.every if prefs.first is None else prefs.first}, and the run has only {config.steps}; "
+            f"decision {first_session(prefs)}, and the run has only {config.steps}; "
             f"raise --steps or lower --preferences.{'every' if prefs.first is None else 'first'}"
         )
     if prefs.budget < 1:

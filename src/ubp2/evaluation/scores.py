@@ -14,6 +14,7 @@ import numpy as np
 
 from ubp2.errors import UserError, unknown_name
 from ubp2.evaluation import statistics
+from ubp2.evaluation.looks import title_of
 from ubp2.evaluation.results import Results, Series
 from ubp2.evaluation.statistics import Wilcoxon
 
@@ -58,7 +59,7 @@ class Scores(NamedTuple):
 
 def titles(tasks: Sequence[str]) -> dict[str, str]:
     """Tasks as a reader calls them: metaworld/door-close is Door Close, unless two would be called the same."""
-    short = {task: task.rpartition("/")[2].replace("-", " ").title() for task in tasks}
+    short = {task: title_of(task) for task in tasks}
     count = Counter(short.values())
     return {task: name if count[name] == 1 else task for task, name in short.items()}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-__all__ = ["CHOICES", "Choice", "label", "opinion"]
+__all__ = ["CHOICES", "UNSURE", "Choice", "chosen", "label", "opinion"]
 
 Choice = Literal["left", "right", "equal", "cant-tell"]
 CHOICES: tuple[Choice, ...] = ("left", "right", "equal", "cant-tell")
@@ -18,6 +18,15 @@ def label(choice: Choice, swapped: bool) -> tuple[float, float]:
     if choice == "equal":
         return 0.5, 1.0
     return float((choice == "left") != swapped), 1.0
+
+
+def chosen(label: float, weight: float, swapped: bool) -> Choice:
+    """What was said, of the sides as shown: `label` turned round."""
+    if weight == 0:
+        return "cant-tell"
+    if label == 0.5:
+        return "equal"
+    return "left" if (label > 0.5) != swapped else "right"
 
 
 def opinion(left: float, swapped: bool, choice: Choice) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ubp2.labelling import choices
 from ubp2.labelling.agreement import summary
-from ubp2.labelling.choices import UNSURE
 from ubp2.preference.store import Given, LabelStore
 from ubp2.storage.runs import read_metrics
 
@@ -97,22 +97,16 @@ def _clips(given: Sequence[Given], notes: Mapping[str, Any]) -> list[dict[str, A
         if rewards is not None and len(found) < CLIPS:
             left, right = rewards["left"], rewards["right"]
             left, right = (right, left) if answer.swapped else (left, right)
-            found.append({"left": left, "right": right, "choice": _choice(answer)})
+            found.append(
+                {"left": left, "right": right, "choice": choices.chosen(answer.label, answer.weight, answer.swapped)}
+            )
     return found[::-1]
-
-
-def _choice(answer: Given) -> str:
-    if answer.weight == 0:
-        return "cant-tell"
-    if answer.label == 0.5:
-        return "equal"
-    return "left" if (answer.label > 0.5) != answer.swapped else "right"
 
 
 def _foreseen(given: Sequence[Given], notes: Mapping[str, Any]) -> dict[str, int]:
     """Of the answers that chose a side: to how many the reward model had an opinion, and how often it was the same."""
     pairs = [(answer.label, notes.get(f"judged:{answer.query_id}")) for answer in given if answer.weight > 0]
-    sure = [(label, p) for label, p in pairs if label != 0.5 and p is not None and abs(p - 0.5) > UNSURE]
+    sure = [(label, p) for label, p in pairs if label != 0.5 and p is not None and abs(p - 0.5) > choices.UNSURE]
     return {"agree": sum((label > 0.5) == (p > 0.5) for label, p in sure), "of": len(sure)}
 
 

@@ -31,7 +31,7 @@ __all__ = ["ARRAYS", "FIELDS", "check_name", "read", "read_header", "write"]
 ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")
 LONGEST_LINE = 2**28  # bytes; a segment of 10000 decisions with 1000 numbers each is a fifth of it
 LONGEST_TEXT = 1000
-ARRAYS = ("left_obs", "left_action", "right_obs", "right_action")
+ARRAYS = Query._fields[:4]
 # Names and types of a record, in the order in which they are written; a type and None: may be null.
 FIELDS: Mapping[str, tuple[type, ...]] = {
     "id": (str,),
@@ -199,7 +199,7 @@ def _label(record: Mapping[str, Any], header: Header, where: str) -> Label:
         arrays.append(array)
     if own["label"] not in (0.0, 0.5, 1.0) or own["weight"] < 0:
         raise UserError(f"{where}: label {own['label']} is not 0, 0.5 or 1, or weight {own['weight']} is below 0")
-    refs = [own[name] for name in ("left_episode", "left_start", "right_episode", "right_start")]
+    refs = [own[name] for name in Query._fields[4:8]]
     query = Query(*arrays, *refs, score=math.nan if own["score"] is None else own["score"])
     said = [own[name] for name in ("label", "weight", "annotator", "seconds", "answered_at", "swapped", "reason")]
     asked = [own[name] for name in ("strategy", "run", "decision", "session", "position")]

@@ -14,8 +14,7 @@ from ubp2.types import Episode, Query
 
 __all__ = ["episode", "pack", "questions", "read_episode", "read_questions", "unpack"]
 
-_ARRAYS = ("left_obs", "left_action", "right_obs", "right_action")
-_REFERENCES = ("left_episode", "left_start", "right_episode", "right_start")
+_ARRAYS, _REFERENCES = Query._fields[:4], Query._fields[4:8]
 
 
 def pack(values: Mapping[str, Any], **arrays: np.ndarray) -> bytes:

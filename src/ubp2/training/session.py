@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ubp2.config.schema import Config
+from ubp2.config.schema import Config, TeacherConfig
 from ubp2.envs.base import EnvSpec
 from ubp2.preference.store import Answered, LabelStore
 from ubp2.preference.teachers import Situation, Teacher, checked, make_teacher
@@ -84,11 +84,16 @@ def answer(
     left, right = _rewards(config, archive, [pending.query for pending in asked])
     annotator = "custom" if teacher else config.teacher.name
     if teacher is None:
-        recent_return = float(np.mean(archive.returns(RECENT)))
-        teacher = make_teacher(config.teacher, Situation(session, recent_return, episode_length))
+        teacher = _scripted(config.teacher, archive, session, episode_length)
     labels, weights = checked(teacher(_seed(config, decision), left, right), len(asked))
     for question, label, weight in zip(asked, labels, weights, strict=True):
         store.answer(question.id, float(label), float(weight), annotator=annotator)
+
+
+def _scripted(teacher: TeacherConfig, archive: EpisodeArchive, session: int, episode_length: int) -> Teacher:
+    """The scripted teacher of a session, who goes by what the agent got of late."""
+    recent_return = float(np.mean(archive.returns(RECENT)))
+    return make_teacher(teacher, Situation(session, recent_return, episode_length))
 
 
 def _rewards(config: Config, archive: EpisodeArchive, queries: Sequence[Query]) -> tuple[np.ndarray, np.ndarray]:
@@ -109,9 +114,8 @@ def fall_back(config: Config, archive: EpisodeArchive, store: LabelStore, decisi
     if not asked:
         return
     rewards = _rewards(config, archive, [pending.query for pending in asked])
-    recent = float(np.mean(archive.returns(RECENT)))
     script = dataclasses.replace(config.teacher, name=config.teacher.fallback)
-    teacher = make_teacher(script, Situation(asked[0].session, recent, episode_length))
+    teacher = _scripted(script, archive, asked[0].session, episode_length)
     labels, weights = teacher(_seed(config, decision), *rewards)
     for question, label, weight in zip(asked, labels, weights, strict=True):
         store.answer(question.id, float(label), float(weight), annotator=script.name)

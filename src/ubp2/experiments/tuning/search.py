@@ -17,7 +17,7 @@ from typing import Any
 from ubp2 import signals
 from ubp2.config.files import load_yaml, overridden, save_yaml
 from ubp2.config.presets import preset
-from ubp2.config.resolving import resolve
+from ubp2.config.resolving import first_session, resolve
 from ubp2.config.schema import Config, given
 from ubp2.errors import UserError
 from ubp2.experiments.execution import CHECKPOINTED
@@ -129,10 +129,9 @@ def _base(args: Tune) -> Config:
 
 def _grace(config: Config, reduction: float) -> int:
     """Decisions before a trial may be stopped: two rungs below the end, and twice as late as the first labels."""
-    preferences = config.preferences
     first = given(config.training.warmup)
     if not config.ceiling:
-        first = max(first, preferences.every if preferences.first is None else preferences.first)
+        first = max(first, first_session(config.preferences))
     return min(max(int(config.steps / reduction**2), 2 * first), config.steps)
 
 
