@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ubp2.config import schema
-from ubp2.config.files import check_resumable, differences, from_dict, load_yaml, save_yaml, to_dict
+from ubp2.config import schema, sections
+from ubp2.config.checking import AT_LEAST_ONE
+from ubp2.config.files import (
+    check_resumable,
+    differences,
+    from_dict,
+    leaves,
+    load_yaml,
+    overridden,
+    save_yaml,
+    to_dict,
+)
 from ubp2.config.presets import PAPER_TASKS, PRESETS, preset
-from ubp2.config.resolving import labels_that_fit, resolve
+from ubp2.config.resolving import resolve
+from ubp2.config.schedule import labels_that_fit
 from ubp2.config.schema import Config, PreferenceConfig, TeacherConfig
 from ubp2.errors import UserError
 
@@ -234,8 +247,8 @@ def test_resume_names_the_fields_that_differ_and_lets_a_run_grow() -> None:
 
 def test_every_field_is_documented() -> None:
     """The docstring below a field is its line in --help."""
-    tree = ast.parse(Path(schema.__file__).read_text(encoding="utf-8"))
-    for section in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+    trees = [ast.parse(Path(module.__file__).read_text(encoding="utf-8")) for module in (schema, sections)]
+    for section in (node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)):
         for field, following in zip(section.body, [*section.body[1:], None], strict=True):
             if isinstance(field, ast.AnnAssign) and "default_factory" not in ast.unparse(field):
                 assert isinstance(following, ast.Expr), f"{section.name}.{ast.unparse(field.target)} has no docstring"
@@ -295,3 +308,25 @@ def test_where_candidates_come_from_has_its_number_of_episodes(source: str, epis
     config = resolve(from_dict({"preferences": {"candidates_from": source}}), 50)
     assert config.preferences.candidate_episodes == episodes
     assert resolve(config, 50) == config
+
+
+FREE = {"evaluation.bonus"}  # may be negative
+NUMBERS = [name for name, value in leaves(resolve(preset("cpu"), 50)) if type(value) in (int, float)]
+OPEN = ["preferences.crop", "preferences.candidate_episodes", "environment.action_repeat"]  # None unless they are given
+
+
+@pytest.mark.parametrize("name", [*NUMBERS, *OPEN])
+def test_no_number_may_mean_nothing(name: str) -> None:
+    """Whatever field somebody adds: a number that cannot be meant is refused with its name, before anything runs."""
+    wrong = [math.nan] if name in FREE else [-1]
+    wrong += [math.nan, -math.inf] if isinstance(dict(leaves(Config()))[name], float) else []
+    wrong += [0] if name in AT_LEAST_ONE else []
+    for value in wrong:
+        with pytest.raises(UserError, match=re.escape(name.rpartition(".")[2])):
+            resolve(overridden(preset("cpu"), {name: value}), 50)
+
+
+@pytest.mark.parametrize("name", ["model.reward_log_std", "model.policy_log_std", "sac.log_std"])
+def test_a_range_goes_from_the_smaller_to_the_larger(name: str) -> None:
+    with pytest.raises(UserError, match=r"goes from the smaller to the larger number, got 1 and 1"):
+        resolve(overridden(preset("cpu"), {name: [1.0, 1.0]}), 50)

@@ -17,7 +17,8 @@ from typing import Any
 
 from ubp2.config.files import differences, load_yaml, overridden, save_yaml
 from ubp2.config.presets import PAPER_TASKS, preset
-from ubp2.config.resolving import MODEL_FREE, labels_that_fit, resolve
+from ubp2.config.resolving import MODEL_FREE, resolve
+from ubp2.config.schedule import labels_that_fit
 from ubp2.config.schema import Config, given
 from ubp2.errors import UserError
 from ubp2.experiments.catalogue import Experiment, Method

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from ubp2.agents.base import Agent
-from ubp2.config.resolving import sessions_due
+from ubp2.config.schedule import sessions_due
 from ubp2.config.schema import given
 from ubp2.preference.store import Answered, LabelStore
 from ubp2.training import session

@@ -17,7 +17,8 @@ from typing import Any
 from ubp2 import signals
 from ubp2.config.files import load_yaml, overridden, save_yaml
 from ubp2.config.presets import preset
-from ubp2.config.resolving import first_session, resolve
+from ubp2.config.resolving import resolve
+from ubp2.config.schedule import first_session
 from ubp2.config.schema import Config, given
 from ubp2.errors import UserError
 from ubp2.experiments.execution import CHECKPOINTED
