@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
+
+import pytest
 
 import ubp2
 
@@ -42,6 +45,16 @@ def test_imports_point_downwards() -> None:
         if layer(imported) > layer(module)
     ]
     assert not upward, "\n".join(upward)
+
+
+def test_the_architecture_page_has_these_layers() -> None:
+    page = ROOT.parents[1] / "docs" / "architecture.md"
+    if not page.exists():
+        pytest.skip("a source distribution has no pages")
+    table = page.read_text(encoding="utf-8").partition("| layer | modules |")[2].partition("\n\n")[0]
+    told = [set(re.findall(r"`([\w.]+)`", row.split("|")[2])) for row in table.splitlines()[2:]]
+    held = [{name for name in names if not name.startswith("_")} for names in LAYERS]
+    assert told == [names for names in held if names], "docs/architecture.md and LAYERS differ"
 
 
 def test_modules_that_start_fast_import_nothing_heavy_at_the_top() -> None:

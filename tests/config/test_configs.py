@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import inspect
 import math
 import re
 from pathlib import Path
@@ -247,7 +248,7 @@ def test_resume_names_the_fields_that_differ_and_lets_a_run_grow() -> None:
 
 def test_every_field_is_documented() -> None:
     """The docstring below a field is its line in --help."""
-    trees = [ast.parse(Path(module.__file__).read_text(encoding="utf-8")) for module in (schema, sections)]
+    trees = [ast.parse(inspect.getsource(module)) for module in (schema, sections)]
     for section in (node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)):
         for field, following in zip(section.body, [*section.body[1:], None], strict=True):
             if isinstance(field, ast.AnnAssign) and "default_factory" not in ast.unparse(field):

@@ -21,7 +21,7 @@ from ubp2.experiments.cells import Cell, Group, cells, groups
 from ubp2.experiments.execution import label
 from ubp2.experiments.resources import Resources, Shape
 
-__all__ = ["How", "Plan", "Request", "describe", "plan"]
+__all__ = ["How", "Plan", "Request", "describe", "plan", "spec_of"]
 
 
 @dataclass(frozen=True)
@@ -127,14 +127,20 @@ def on_gpu(preset: str, how: How) -> bool:
 
 
 def _spec(task: str, settings: Mapping[str, Any]) -> EnvSpec:
+    """Sizes and episode length of a task under these settings."""
+    own = {name: value for name, value in settings.items() if name.split(".")[0] in ("environment", "visual")}
+    return spec_of(overridden(Config(env=task), own))
+
+
+def spec_of(config: Config) -> EnvSpec:
     """Sizes and episode length from the environment itself: a task that does not exist is told here."""
     from ubp2.envs.registry import make
 
-    own = {name: value for name, value in settings.items() if name.split(".")[0] in ("environment", "visual")}
-    asked = overridden(Config(env=task), own)
-    env = make(base_id(task), replace(asked.environment, in_process=True))  # who plans need not be able to render
+    env = make(base_id(config.env), replace(config.environment, in_process=True))  # who plans may not be able to render
     env.close()
-    return env.spec._replace(id=task, obs_dim=costs.FEATURES * asked.visual.frames) if is_visual(task) else env.spec
+    if not is_visual(config.env):
+        return env.spec
+    return env.spec._replace(id=config.env, obs_dim=costs.FEATURES * config.visual.frames)
 
 
 def refreshed(made: Plan) -> Plan:

@@ -20,6 +20,7 @@ from ubp2.config.schema import EnvironmentConfig
 from ubp2.errors import UserError
 from ubp2.experiments.tuning import search, space, study
 from ubp2.experiments.tuning.judging import judge
+from ubp2.experiments.tuning.options import Tune
 from ubp2.experiments.tuning.study import Score, Study
 from ubp2.terminal.cli import main
 
@@ -147,6 +148,16 @@ def test_trials_are_first_stopped_when_labels_can_have_mattered() -> None:
     assert search._grace(config, 3.0) == 2000, "twice the warm-up of 1000, which is after the first session"
     assert search._grace(replace(config, steps=90_000), 3.0) == 10_000, "a ninth of the run"
     assert search._grace(replace(config, steps=1500), 3.0) == 1500
+
+
+def test_a_trial_gets_what_its_seeds_need_unless_told(tmp_path: Path) -> None:
+    found, cluster = study.trials(asked(), tmp_path), {"CPU": 8.0, "GPU": 1.0}
+    assert search._needs(Tune(), asked(), found, {"CPU": 8.0}) == (2, 0)
+    assert search._needs(Tune(), asked(), found, {"CPU": 1.0}) == (1, 0), "on a smaller machine all of it"
+    assert search._needs(Tune(), asked(), found, cluster) == (2, 0.25), "four share a GPU"
+    assert search._needs(Tune(cpus=3.0, gpus=1.0), asked(), found, cluster) == (3, 1)
+    with pytest.raises(UserError, match="a trial wants 9 CPU and the cluster has 8; lower --cpus"):
+        search._needs(Tune(cpus=9.0), asked(), found, cluster)
 
 
 def test_trials_that_came_further_stand_first(tmp_path: Path) -> None:

@@ -53,10 +53,10 @@ class Tune:
     """Address of a Ray cluster, all of whose nodes see the folder; None: RAY_ADDRESS, or a new one on this machine."""
     jobs: int | None = None
     """Most trials at a time; None: as many as there are cores and GPUs for."""
-    cpus: float = 2.0
-    """Cores of a trial."""
+    cpus: float | None = None
+    """Cores of a trial; None: what its seeds need."""
     gpus: float | None = None
-    """GPUs of a trial, a share such as 0.25 too; None: one, where the cluster has any."""
+    """GPUs of a trial, a share such as 0.25 too; None: what its seeds need of one, where the cluster has any."""
     retries: int = 2
     """How often a trial that failed, or whose node died, is tried again, from its last checkpoint."""
     dry_run: Switch = False
@@ -74,7 +74,7 @@ def check(args: Tune) -> None:
         number = getattr(args, name)
         if number is not None and number < 0:
             raise UserError(f"--{name} must not be negative, got {number}")
-    if not args.cpus > 0:
+    if args.cpus is not None and not args.cpus > 0:
         raise UserError(f"--cpus must be above 0, got {args.cpus}")
     if not args.reduction > 1:
         raise UserError(f"--reduction must be above 1, got {args.reduction}: at 3 a third goes on at each rung")

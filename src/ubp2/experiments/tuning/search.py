@@ -24,6 +24,8 @@ from ubp2.errors import UserError
 from ubp2.experiments.execution import CHECKPOINTED
 from ubp2.experiments.on_ray import connected
 from ubp2.experiments.options import settings
+from ubp2.experiments.plans import spec_of
+from ubp2.experiments.resources import Shape, largest, needed
 from ubp2.experiments.tuning import study as studies
 from ubp2.experiments.tuning.judging import judge
 from ubp2.experiments.tuning.options import TRIALS, Tune, check
@@ -152,7 +154,8 @@ def _execute(args: Tune, study: Study, out: Path, found: Sequence[Trial]) -> dic
         stop.touch()
 
     try:
-        needs = on_tune.Resources(args.cpus, _gpus(args, ray.cluster_resources()), args.jobs, args.retries)
+        cpus, gpus = _needs(args, study, found, ray.cluster_resources())
+        needs = on_tune.Resources(cpus, gpus, args.jobs, args.retries)
         with signals.heard(ask):
             return on_tune.search(study, out, found, needs)
     finally:
@@ -170,16 +173,23 @@ def _engine() -> ModuleType:
     return on_tune
 
 
-def _gpus(args: Tune, has: Mapping[str, float]) -> float:
-    """GPUs of a trial; what no cluster will ever have is told, since Ray would wait for it."""
-    gpus = (1.0 if has.get("GPU", 0) >= 1 else 0.0) if args.gpus is None else args.gpus
-    for name, wanted in (("CPU", args.cpus), ("GPU", gpus)):
+def _needs(args: Tune, study: Study, found: Sequence[Trial], has: Mapping[str, float]) -> tuple[float, float]:
+    """Cores and GPUs of a trial: as told, else what the largest needs, as every group of seeds of an experiment does.
+
+    What no cluster will ever have is told, since Ray would wait for it.
+    """
+    spec, gpu = spec_of(study.config), has.get("GPU", 0) >= 1
+    shape = Shape(spec.obs_dim, spec.action_dim)
+    most = largest([needed(trial.group.cell.config, study.seeds, shape, gpu=gpu) for trial in found])
+    cpus = min(most.cpus, has.get("CPU", 0)) if args.cpus is None else args.cpus
+    gpus = most.gpus if args.gpus is None else args.gpus
+    for name, wanted in (("CPU", cpus), ("GPU", gpus)):
         if wanted > has.get(name, 0):
             raise UserError(
                 f"a trial wants {wanted:g} {name} and the cluster has {has.get(name, 0):g}; "
                 f"lower --{name.lower()}s or give another --address"
             )
-    return gpus
+    return cpus, gpus
 
 
 def _wait_for_runs(out: Path) -> None:
