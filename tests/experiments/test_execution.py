@@ -6,12 +6,11 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.experiments.sweeps import waited
 from ubp2.config.presets import preset
 from ubp2.experiments import execution
 from ubp2.experiments.cells import Cell, Group
@@ -50,15 +49,6 @@ FLAGS = [
 def reproduce(out: Path, *extra: str) -> list[str]:
     settings = [part for line in SMALL for part in ("--set", line)]
     return [sys.executable, "-m", "ubp2", "reproduce", "table1", *FLAGS, *settings, "--out", str(out), *extra]
-
-
-def waited(true: Any, seconds: float = 240.0) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if true():
-            return True
-        time.sleep(0.1)
-    return False
 
 
 def checkpointed(folder: Path) -> bool:

@@ -7,13 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.experiments.sweeps import waited
 from ubp2.config.files import load_yaml
 from ubp2.experiments.tuning.study import written
 from ubp2.storage.runs import read_metrics
@@ -45,15 +44,6 @@ def answer(command: list[str], code: int = 0) -> dict[str, Any]:
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=2 * PATIENCE)
     assert done.returncode == code, done.stderr
     return json.loads(done.stdout)
-
-
-def waited(true: Callable[[], Any]) -> bool:
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        if true():
-            return True
-        time.sleep(0.1)
-    return False
 
 
 def checkpointed(folder: Path) -> bool:
