@@ -8,13 +8,12 @@ from typing import Annotated, Literal
 
 import tyro
 
+from ubp2.terminal.flags import Json, Switch
+
 __all__ = ["ENDINGS", "Export", "Format", "Push"]
 
 Format = Literal["numpy", "onnx"]
 ENDINGS: dict[Format, str] = {"numpy": ".npz", "onnx": ".onnx"}
-
-Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
-Json = Annotated[Switch, tyro.conf.arg(help="Print one JSON object on stdout, and everything else on stderr.")]
 
 
 @dataclass(frozen=True)
