@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from ubp2.labelling.options import PORT
+from ubp2.terminal.flags import Json
 
 __all__ = ["Doctor"]
 
@@ -23,8 +21,4 @@ class Doctor:
     """Port of the label page."""
     patience: float = 90.0
     """Seconds after which a check that hangs counts as failed."""
-    json: Annotated[
-        bool,
-        tyro.conf.FlagCreatePairsOff,
-        tyro.conf.arg(help="Print one JSON object on stdout, and everything else on stderr."),
-    ] = False
+    json: Json = False

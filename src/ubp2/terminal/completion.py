@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from ubp2.terminal.arguments import Argument, Arguments, arguments_of, free_words
+from ubp2.terminal.flags import Json
 
 __all__ = ["Completion", "answer", "candidates"]
 
@@ -24,11 +25,7 @@ class Completion:
 
     shell: Annotated[Literal["bash", "zsh", "fish"], tyro.conf.Positional]
     """Which shell; where the script goes is written at its top."""
-    json: Annotated[
-        bool,
-        tyro.conf.FlagCreatePairsOff,
-        tyro.conf.arg(help="Print one JSON object on stdout, and everything else on stderr."),
-    ] = False
+    json: Json = False
 
 
 SCRIPTS = {
