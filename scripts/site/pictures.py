@@ -78,14 +78,14 @@ def ring() -> str:
             text((128, 243), "observation", 13, SOFT, "start"),
             path([(210, 330), (547, 330)], RED, tip="tip-red"),
             text((380, 320), "pairs of clips are drawn,", 13, RED),
-            text((380, 350), "and the most telling are asked", 13, RED),
+            text((380, 350), "and some of them are asked", 13, RED),
             path([(640, 292), (640, 191)], RED, tip="tip-red"),
             path([(612, 112), (499, 74)], RED, tip="tip-red"),
             text((582, 78), "labels", 13, RED),
             path([(186, 292), (345, 101)], BLUE, tip="tip-blue"),
             text((290, 214), "learns how the world moves", 13, BLUE, "start"),
             text((290, 234), "and, from labels, what is good", 13, BLUE, "start"),
-            text((380, 402), "Blue: every decision.  Red: now and then, until the label budget is spent.", 12, SOFT),
+            text((380, 402), "Blue: every decision.  Orange: now and then, until the label budget is spent.", 12, SOFT),
         ],
     )
 

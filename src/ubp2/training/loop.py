@@ -81,16 +81,17 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
         t = counters.decision
         if t == given(config.training.warmup) and not _catch_up(crew, agent, programs, state):
             break
-        told = _act(crew, programs, state)
-        # The device has its next work before it is asked for the action, and learns while the environments step.
+        told = _act(crew, programs, state)  # Algorithm 1, lines 6-10: a plan, or the policy
+        # Lines 13-15 come before 11 and 12:
+        # the device has its next work before it is asked for the action, and learns while the environments step.
         state.device.wake(programs)
         _learn(crew, programs, state.device, t)
         action = _actions(crew, agent, state, told)
-        envs.send(action)
+        envs.send(action)  # line 11
         watch.decided(planned=agent.plans and asking.phase(crew, counters) == "planning")
         step, lost = stepping.receive(crew, state, action)
         ended = step.terminated | step.truncated
-        _record(crew, agent, programs, state, (action, step, ended))
+        _record(crew, agent, programs, state, (action, step, ended))  # line 12
         ongoing.add(action, step)
         counters.decision = t = t + 1
         if lost:
@@ -98,6 +99,7 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
         if ended.any():
             rate = (t - first) / (time.monotonic() - started)
             timing = {"time/decisions_per_second": rate, "time/compiled": compiled(programs)}
+            # Lines 16-22, the questions, are asked where episodes end.
             _end_episodes(crew, agent, programs, state, np.flatnonzero(ended).tolist(), timing, watch)
         evaluated = _evaluate(crew, agent, programs, state, evaluations)
         if evaluated and (t % config.checkpoint.every == 0 or t == config.steps):
