@@ -66,6 +66,6 @@ $(READY): pyproject.toml constraints.txt
 	  rm -rf $(VENV); \
 	  $$python -m venv $(VENV); \
 	fi
-	@echo "installing ubp2 and what it needs (some hundred megabytes, once)"
+	@echo "installing ubp2 and what it needs (two gigabytes on disk, once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,dmc,ray]'
 	@touch $@

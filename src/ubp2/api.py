@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import os
 import signal
 import tempfile
 import threading
@@ -290,6 +291,9 @@ def _device() -> str:
     return jax.devices()[0].device_kind
 
 
+_STOPPING = b"stopping: a checkpoint is being written; Ctrl-C again stops at once, at the last one\n"
+
+
 @contextlib.contextmanager
 def _signals() -> Iterator[Callable[[], bool]]:
     """A flag that Ctrl-C or SIGTERM raises; a second Ctrl-C stops at once."""
@@ -298,6 +302,8 @@ def _signals() -> Iterator[Callable[[], bool]]:
     def handle(number: int) -> None:
         if asked.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
+        if not asked.is_set():
+            os.write(2, _STOPPING)  # at once, and from a signal: print may be in the middle of something
         asked.set()
 
     with signals.heard(handle):

@@ -73,7 +73,7 @@ def test_a_wrong_ablation_is_told_what_it_must_be(wrong: str) -> None:
         resolve(Config(ablation=wrong), EPISODE)
 
 
-@pytest.mark.parametrize("agent", MODEL_FREE)
+@pytest.mark.parametrize("agent", sorted(MODEL_FREE))
 def test_an_ablation_of_another_agent_is_refused(agent: str) -> None:
     with pytest.raises(UserError, match=f"ablation is of ubp2, got --agent {agent}; leave it out, or use --agent ubp2"):
         resolve(Config(agent=agent, ablation="1011", ceiling=agent == "sac"), EPISODE)  # type: ignore[arg-type]

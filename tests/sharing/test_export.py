@@ -106,7 +106,7 @@ def test_the_loader_needs_numpy_alone_and_is_short() -> None:
 
 def test_the_loader_refuses_what_it_cannot_read(run: Path, tmp_path: Path) -> None:
     policy = load_policy(ubp2.export(run, tmp_path / "policy.npz"))
-    with pytest.raises(ValueError, match="expected observations of 3 finite numbers, got shape \\(1, 4\\)"):
+    with pytest.raises(ValueError, match="expected observations of 3 numbers, got 4"):
         policy.act(np.zeros(4))
     with pytest.raises(ValueError, match="finite"):
         policy.act(np.array([0.0, np.nan, 0.0]))
@@ -162,7 +162,7 @@ def test_an_agent_that_does_not_say_what_its_policy_is_made_of(tmp_path: Path) -
     folder = untrained("pebble", tmp_path / "run")
     text = (folder / "config.yaml").read_text(encoding="utf-8")
     (folder / "config.yaml").write_text(text.replace("agent: pebble", "agent: mute"), encoding="utf-8")
-    with pytest.raises(UserError, match="agent must be one of .*, got 'mute'"):
+    with pytest.raises(UserError, match="unknown agent 'mute'"):
         ubp2.export(folder, tmp_path / "policy.npz")
     register("mute", lambda *sizes: pebble.make_agent(*sizes)._replace(reflex=None), model_free=True)
     with pytest.raises(UserError, match="the agent mute of .* does not say what its policy is made of"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +20,7 @@ from ubp2.config.files import overridden
 from ubp2.config.schema import Config
 from ubp2.preference.store import LabelStore, Pending
 from ubp2.storage.archive import EpisodeArchive
+from ubp2.storage.runs import read_metrics
 from ubp2.training import asking
 
 SMALL = {
@@ -200,3 +203,31 @@ def test_a_run_that_was_killed_while_it_waited_waits_again(tmp_path: Path) -> No
         person.done.set()
         person.join()
     assert result.labels == 12
+
+
+def test_a_run_that_was_stopped_while_it_waited_waits_before_it_goes_on(tmp_path: Path) -> None:
+    """No decision is made on fewer labels than it would have been made on without the stop."""
+    out, own = tmp_path / "run", config()
+    beat = asking._beat
+
+    def stopped(crew: Any, counters: Any, store: LabelStore, doing: str) -> None:
+        beat(crew, counters, store, doing)
+        if doing == "waiting for answers":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asking, "_beat", stopped)
+        first = ubp2.train(own, out=out, progress=False)
+    assert not first.finished and first.labels == 0
+    with LabelStore(out / "labels.sqlite") as store:
+        assert store.waiting(up_to_decision=first.decisions) == 4
+    person = Person(out)
+    person.start()
+    try:
+        result = ubp2.resume(out, progress=False)
+    finally:
+        person.done.set()
+        person.join()
+    assert result.labels == 12
+    learned = [row for row in read_metrics(out) if row.get("labels/used")]
+    assert learned[0]["decision"] == first.decisions and learned[0]["labels/used"] == 4

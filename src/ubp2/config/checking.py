@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import typing
 
 from ubp2.config.files import leaves
 from ubp2.config.schedule import first_session, labels_that_fit
 from ubp2.config.schema import NEIGHBOUR, Config, TeacherConfig, given
-from ubp2.errors import UserError
+from ubp2.errors import UserError, unknown_name
 
 __all__ = ["AT_LEAST_ONE", "check", "check_numbers"]
 
@@ -132,6 +133,9 @@ def check_numbers(config: Config) -> None:
 
 def _check_teacher(teacher: TeacherConfig) -> None:
     """Refuse traits that no teacher has; what is left open (None) is what the name says."""
+    named = typing.get_args(typing.get_type_hints(TeacherConfig)["name"])
+    if teacher.name not in named:
+        raise unknown_name("teacher", teacher.name, named)
     beta, gamma = teacher.beta, teacher.gamma
     if beta is not None and not beta > 0:
         raise UserError(

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,6 +36,7 @@ __all__ = [
 # Where people are asked, which changes nothing of what is learned from them: a resumed run may have it elsewhere.
 PLACE = ("serve", "url", "host", "port", "browser", "instruction")
 
+REGISTERED = ("agent", "preferences.strategy")  # fields whose choices other programs may add to
 FURTHER: dict[str, list[str]] = {}  # what a Literal field takes besides its own choices, by dotted name: registered
 
 
@@ -50,9 +51,9 @@ def to_dict(config: Config) -> dict[str, Any]:
     return plain(dataclasses.asdict(config))
 
 
-def from_dict(data: Mapping[str, Any], base: Config | None = None) -> Config:
+def from_dict(data: Mapping[str, Any], base: Config | None = None, *, own_names: bool = False) -> Config:
     """Return `base` (the defaults, if None) with the fields named in `data` replaced; refuse unknown keys and types."""
-    return _overlay(Config() if base is None else base, _as_of_today(data), "")
+    return _overlay(Config() if base is None else base, _as_of_today(data), "", REGISTERED if own_names else ())
 
 
 def overridden(config: Config, settings: Mapping[str, Any]) -> Config:
@@ -69,8 +70,11 @@ def save_yaml(config: Config, path: Path) -> None:
     path.write_text(yaml.safe_dump(to_dict(config), sort_keys=False), encoding="utf-8")
 
 
-def load_yaml(path: Path, base: Config | None = None) -> Config:
-    """Return `base` with the fields that the file at `path` names; errors name the file."""
+def load_yaml(path: Path, base: Config | None = None, *, own_names: bool = False) -> Config:
+    """Return `base` with the fields that the file at `path` names; errors name the file.
+
+    own_names: an agent or a query strategy may have a name that only another program has registered.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -86,7 +90,7 @@ def load_yaml(path: Path, base: Config | None = None) -> Config:
     except yaml.YAMLError as error:
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     try:
-        return from_dict({} if data is None else data, base)
+        return from_dict({} if data is None else data, base, own_names=own_names)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
 
@@ -154,7 +158,7 @@ def _hints(section: type) -> dict[str, Any]:
     return typing.get_type_hints(section)
 
 
-def _overlay(section: Any, data: Any, prefix: str) -> Any:
+def _overlay(section: Any, data: Any, prefix: str, free: Collection[str]) -> Any:
     """Return the dataclass `section` with `data` laid over it; `prefix` is its dotted name with a final dot."""
     hints = _hints(type(section))
     if isinstance(data, str) and "name" in hints:  # teacher: noisy
@@ -171,7 +175,10 @@ def _overlay(section: Any, data: Any, prefix: str) -> Any:
             )
         current = getattr(section, key)
         nested = dataclasses.is_dataclass(current)
-        replaced[key] = _overlay(current, value, f"{name}.") if nested else _convert(value, hints[key], name)
+        if nested:
+            replaced[key] = _overlay(current, value, f"{name}.", free)
+        else:
+            replaced[key] = value if name in free and isinstance(value, str) else _convert(value, hints[key], name)
     return dataclasses.replace(section, **replaced)
 
 

@@ -254,10 +254,7 @@ def _check_spaces(env: gymnasium.Env, env_id: str) -> tuple[Box, Box]:
     if 0 in (int(np.prod(observation.shape)), int(np.prod(action.shape))):
         raise UserError(f"{env_id}: observation and action need at least one entry, got {observation} and {action}")
     if not (np.isfinite(action.low).all() and np.isfinite(action.high).all()):
-        raise UserError(
-            f"{env_id}: expected finite action bounds, got {action}; wrap the environment in "
-            f"gymnasium.wrappers.RescaleAction or give its Box a finite low and high"
-        )
+        raise UserError(f"{env_id}: expected finite action bounds, got {action}; give its Box a finite low and high")
     return observation, action
 
 

@@ -13,7 +13,7 @@ from ubp2.errors import UserError
 from ubp2.evaluation import statistics
 from ubp2.evaluation.grids import GAP, Cell, Grid, Row
 from ubp2.evaluation.measures import count
-from ubp2.evaluation.protocol import method_settings
+from ubp2.evaluation.protocol import settings_side_by_side
 from ubp2.evaluation.results import Controller, Results, Series, checked
 from ubp2.evaluation.scores import align, titles
 from ubp2.evaluation.sources import Source, gather
@@ -90,7 +90,7 @@ def _settings(first: Sequence[Series], second: Sequence[Series]) -> dict[str, tu
     for a in first:
         for b in second:
             if a.folder and b.folder and a.task == b.task:
-                own, other = (method_settings(Run.open(folder).config) for folder in (a.folder, b.folder))
+                own, other = settings_side_by_side([Run.open(folder).config for folder in (a.folder, b.folder)])
                 names = [name for name in {**own, **other} if own.get(name) != other.get(name)]
                 return {name: (own.get(name), other.get(name)) for name in names}
     return {}

@@ -129,7 +129,7 @@ def method_names(configs: Sequence[Config], vary: Collection[str] = ()) -> list[
 
     A setting of the protocol that was allowed to vary is named for all agents, where it does vary.
     """
-    own = _with_switches(configs)
+    own = settings_side_by_side(configs)
     telling: dict[str, set[str]] = defaultdict(set)
     for env in {config.env for config in configs}:
         here = [i for i, config in enumerate(configs) if config.env == env]
@@ -139,7 +139,7 @@ def method_names(configs: Sequence[Config], vary: Collection[str] = ()) -> list[
     return [_name(config, settings, vary, telling[config.agent]) for config, settings in zip(configs, own, strict=True)]
 
 
-def _with_switches(configs: Sequence[Config]) -> list[dict[str, Any]]:
+def settings_side_by_side(configs: Sequence[Config]) -> list[dict[str, Any]]:
     """The settings of each; where one run of ubp2 is an ablation, those that say nothing of it get their digits too."""
     if not any(config.ablation and config.agent == "ubp2" for config in configs):
         return [method_settings(config) for config in configs]

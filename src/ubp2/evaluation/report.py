@@ -50,9 +50,9 @@ class Options(TypedDict, total=False):
     bars: bool
 
 
-def write(results: Results, out: Path, *, title: str, **options: Unpack[Options]) -> Path:
+def write(results: Results, out: Path | str, *, title: str, **options: Unpack[Options]) -> Path:
     """Write the report into the folder `out` and return its page."""
-    return produce(results, out, title=title, **options).page
+    return produce(results, Path(out), title=title, **options).page
 
 
 def produce(

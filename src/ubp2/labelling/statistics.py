@@ -92,7 +92,7 @@ def as_text(data: dict[str, Any]) -> str:
     lines = [
         data["run"],
         f"  {data['labels']} labels ({data['imported']} of other runs), {data['ties']} ties, {data['skips']} skips, "
-        f"{data['sessions']} sessions of {data['asked']} questions",
+        f"{data['asked']} questions in {data['sessions']} sessions",
         f"  seconds an answer: median {_n(took['median'])}, 90 % below {_n(took['p90'])}",
         "",
     ]

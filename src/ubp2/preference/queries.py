@@ -203,7 +203,10 @@ STRATEGIES: dict[str, Strategy] = {
 def make_strategy(name: str) -> Strategy:
     """Look a strategy up by name."""
     if name not in STRATEGIES:
-        raise unknown_name("query strategy", name, STRATEGIES)
+        raise UserError(
+            f"{unknown_name('query strategy', name, STRATEGIES)}. One of your own is registered first, by "
+            f"ubp2.preference.queries.register, in the program that trains or resumes"
+        )
     return STRATEGIES[name]
 
 

@@ -151,7 +151,7 @@ def _training(facts: Facts) -> str:
     table = "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())])
     own = [name for name in ("environment", "teacher") if info.get(f"custom_{name}")]
     again = (
-        f"its {' and its '.join(own)}, given from Python, are not"
+        f"its {' and its '.join(own)}, given from Python, {'are' if len(own) > 1 else 'is'} not"
         if own
         else "again: `ubp2 train --config config.yaml`"
     )

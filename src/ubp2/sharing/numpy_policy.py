@@ -35,8 +35,10 @@ class Policy:
     def act_many(self, obs: np.ndarray) -> np.ndarray:
         """The actions [N, A] for observations [N, D]."""
         obs, size = np.asarray(obs, np.float32), self.metadata["obs_dim"]
-        if obs.ndim != 2 or obs.shape[1] != size or not np.isfinite(obs).all():
-            raise ValueError(f"expected observations of {size} finite numbers, got shape {obs.shape}")
+        if obs.ndim != 2 or obs.shape[1] != size:
+            raise ValueError(f"expected observations of {size} numbers, got {obs.shape[-1] if obs.ndim else 1}")
+        if not np.isfinite(obs).all():
+            raise ValueError(f"the observation is not finite at index {int(np.argwhere(~np.isfinite(obs))[0, 1])}")
         limit = self.metadata["clip"]
         z = np.clip((obs - self._arrays["mean"]) / self._arrays["scale"], -limit, limit)
         if "encoder.weight.0" in self._arrays:

@@ -90,7 +90,7 @@ class Run:
         folder = Path(folder)
         if not is_run(folder):
             raise no_run(folder)
-        config = load_yaml(folder / "config.yaml")
+        config = load_yaml(folder / "config.yaml", own_names=True)
         if not write:
             return cls(folder, config)
         with disk_errors(folder, folder):
@@ -306,7 +306,7 @@ def occupied(folder: Path) -> UserError:
         return UserError(f"{folder} exists and is a file; choose a folder with --out")
     return UserError(
         f"{folder} exists and is not empty; choose another folder with --out, or go on with the run in it with: "
-        f"ubp2 train --resume {shlex.quote(str(folder))}"
+        f"ubp2 train --resume {shlex.quote(str(folder))} (from Python: out=, and ubp2.resume)"
     )
 
 

@@ -23,7 +23,7 @@ from ubp2.training.programs import Programs, Selection, memory
 from ubp2.training.seeds import join
 from ubp2.training.state import Counters, State
 
-__all__ = ["announce", "ask", "due", "fit", "phase", "planning", "write_fit"]
+__all__ = ["announce", "ask", "awaited", "due", "fit", "phase", "planning", "write_fit"]
 
 POLL = 0.25  # seconds between two looks for answers
 BEAT = 2.0  # seconds between two signs of life while waiting
@@ -79,6 +79,23 @@ def ask(crew: Crew, agent: Agent, programs: Programs, state: State, ended: list[
         told[i] = _take(crew, programs, state, i, arrived, selections.get(i))
     if told.any() and agent.fit is not None:
         fit(crew, programs, state, told)
+
+
+def awaited(crew: Crew, programs: Programs, state: State) -> np.ndarray:
+    """Wait, before a resumed run goes on, for what it was stopped waiting for; which members [S] got labels.
+
+    Also where the answers came while it stood still. What was changed or undone is for the end of an episode, as ever.
+    """
+    told, counters = np.zeros(crew.size, bool), state.counters
+    if not crew.people or crew.config.ceiling or crew.config.teacher.wait == "go-on":
+        return told
+    for i in range(crew.size):
+        _wait(crew, counters, i)
+        arrived = _arrived(crew, counters, i)
+        if arrived.answers and not arrived.anew:
+            state.device.wake(programs)
+            told[i] = _take(crew, programs, state, i, arrived, None)
+    return told
 
 
 def fit(crew: Crew, programs: Programs, state: State, told: np.ndarray) -> None:

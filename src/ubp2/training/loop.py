@@ -148,11 +148,12 @@ def _begin(crew: Crew, agent: Agent, programs: Programs) -> State:
         stepping.discard(crew, state, differ, "what is seen is not what was seen before the run was stopped")
     asking.announce(crew, state.counters)
     told = imported.take(crew, programs, state) & imported.fitted(crew, state.counters)
-    if told.any() and agent.fit is not None:
-        asking.fit(crew, programs, state, told)
     decision, labels = state.counters.decision, int(state.counters.labels.sum())
     crew.progress.resume(decision)
     crew.progress.note(f"resumed at decision {decision} with {labels} labels")
+    told |= asking.awaited(crew, programs, state)
+    if told.any() and agent.fit is not None:
+        asking.fit(crew, programs, state, told)
     return state
 
 

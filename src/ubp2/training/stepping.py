@@ -113,5 +113,5 @@ def _told(crew: Crew, state: State, error: Faulty, seed: int, *episode: np.ndarr
     path = evidence.write(crew.members[i].run, t, facts, arrays)
     return UserError(
         f"{error}; this was environment {i} at decision {t} of the run, the seed and the actions of its episode are in "
-        f"{path}, and the checkpoints are intact"
+        f"{path}, and what checkpoints there are stand"
     )
