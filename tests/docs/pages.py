@@ -12,7 +12,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 # Those a newcomer follows line by line: `make test` runs what they show. Of the others `make test-all` does.
-FOLLOWED = ("README.md", "docs/getting-started.md", "docs/guides/")
+FOLLOWED = ("README.md", "docs/getting-started.md")
 BLOCK = re.compile(
     r"(?:^<!-- not run:(?P<reason>.*?)-->\n+)?"
     r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^(?P=indent)```[ \t]*$",

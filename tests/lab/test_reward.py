@@ -262,7 +262,7 @@ def test_settings_of_a_field_that_is_not_in_any_list(run: Path) -> None:
 
 
 MISTAKES = {
-    "--data nowhere": "nowhere is not a run folder: it has no config.yaml or no info.json; check the path",
+    "--data nowhere": "nowhere is not a run folder: there is nothing of that name; check the path.",
     "--data {empty}": "{empty} has no finished episode; train it further, or leave it out of --data",
     "--data {run} {other}": (
         "the runs must be of one environment: {run} is of toy/reach, and {other} of gym/Pendulum-v1; "

@@ -187,7 +187,8 @@ def test_a_second_ctrl_c_stops_at_once(reference: Callable[[Config], Path], tmp_
     save_yaml(tiny(), tmp_path / "config.yaml")
     start = ["train", "--config", tmp_path / "config.yaml", "--out", tmp_path / "run", "--quiet"]
     ended = command(start, "decision", 90, signal.SIGINT, times=2)
-    assert (ended.returncode, ended.stderr) == (130, "ubp2: interrupted\n")
+    assert ended.returncode == 130
+    assert ended.stderr.startswith("stopping: ") and ended.stderr.endswith("\nubp2: interrupted\n")
     assert saved(tmp_path / "run").decision == 70, "it must not have taken the time for another checkpoint"
     assert api.resume(tmp_path / "run", progress=False).finished
     assert_same_run(tmp_path / "run", reference(tiny()))

@@ -58,7 +58,7 @@ class Train:
     """Train an agent from preferences: preset, then the YAML file, then the flags, each over the one before."""
 
     preset: str = DEFAULT_PRESET
-    """Where the values below come from: cpu (small), best (for a GPU), demo, paper (the ten tasks of the paper)."""
+    """Where the values below come from: cpu (small), best (for a GPU), demo, paper (its ten tasks), pebble."""
     file: Annotated[Path | None, tyro.conf.arg(name="config")] = None
     """YAML file with any of the settings below, laid over the preset."""
     seeds: int = 1
