@@ -50,6 +50,7 @@ def checkpointed(folder: Path) -> bool:
     return any(folder.glob("trial-*/seeds-0/checkpoints/*/manifest.json"))
 
 
+@pytest.mark.slow  # a whole search on Ray; test_study.py has the small ones
 def test_trials_are_tried_and_the_best_settings_train(tmp_path: Path) -> None:
     """Both trials end, and the same command has nothing left to do."""
     command = tune(tmp_path, "--steps", "300", "--grace", "150", "--reduction", "2")
