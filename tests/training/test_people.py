@@ -181,6 +181,16 @@ def test_two_opinions_on_a_question_are_one_label(tmp_path: Path) -> None:
         assert len(store.given()) == 24
 
 
+def resumed(out: Path, person: Person) -> ubp2.RunResult:
+    """The run gone on with, with somebody at the page."""
+    person.start()
+    try:
+        return ubp2.resume(out, progress=False)
+    finally:
+        person.done.set()
+        person.join()
+
+
 def test_a_run_that_was_killed_while_it_waited_waits_again(tmp_path: Path) -> None:
     """Its questions are still open, and going on without their answers is not what was asked for."""
     out, own = tmp_path / "run", config()
@@ -195,14 +205,7 @@ def test_a_run_that_was_killed_while_it_waited_waits_again(tmp_path: Path) -> No
             ubp2.train(own, out=out, progress=False)
     with LabelStore(out / "labels.sqlite") as store:
         assert store.waiting() == 4 and store.waiting(up_to_decision=50) == 0
-    person = Person(out)
-    person.start()
-    try:
-        result = ubp2.resume(out, progress=False)
-    finally:
-        person.done.set()
-        person.join()
-    assert result.labels == 12
+    assert resumed(out, Person(out)).labels == 12
 
 
 def test_a_run_that_was_stopped_while_it_waited_waits_before_it_goes_on(tmp_path: Path) -> None:
@@ -221,13 +224,6 @@ def test_a_run_that_was_stopped_while_it_waited_waits_before_it_goes_on(tmp_path
     assert not first.finished and first.labels == 0
     with LabelStore(out / "labels.sqlite") as store:
         assert store.waiting(up_to_decision=first.decisions) == 4
-    person = Person(out)
-    person.start()
-    try:
-        result = ubp2.resume(out, progress=False)
-    finally:
-        person.done.set()
-        person.join()
-    assert result.labels == 12
+    assert resumed(out, Person(out)).labels == 12
     learned = [row for row in read_metrics(out) if row.get("labels/used")]
     assert learned[0]["decision"] == first.decisions and learned[0]["labels/used"] == 4
