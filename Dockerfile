@@ -22,7 +22,7 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends libosmesa6 \
     && rm -rf /var/lib/apt/lists/*
 RUN useradd --create-home --uid 1000 ubp2 \
-    && install --directory --owner=ubp2 /work /work/runs /cache
+    && install --directory --owner=ubp2 /home/ubp2/runs /cache
 # What takes long and changes rarely first.
 COPY constraints.txt /build/
 COPY --from=build /build/requirements.txt /build/
@@ -36,7 +36,7 @@ ENV MUJOCO_GL=osmesa \
     XDG_CACHE_HOME=/cache
 # A number, so that a cluster can see that it is not root.
 USER 1000
-WORKDIR /work
+WORKDIR /home/ubp2
 EXPOSE 8642
 ENTRYPOINT ["ubp2"]
 CMD ["--help"]

@@ -303,7 +303,8 @@ def _signals() -> Iterator[Callable[[], bool]]:
         if asked.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
         if not asked.is_set():
-            os.write(2, _STOPPING)  # at once, and from a signal: print may be in the middle of something
+            with contextlib.suppress(OSError):  # nobody reads it any more: the checkpoint matters, not the word
+                os.write(2, _STOPPING)  # at once, and from a signal: print may be in the middle of something
         asked.set()
 
     with signals.heard(handle):
