@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ubp2.config.files import load_yaml
 from ubp2.config.schema import Config
 from ubp2.errors import UserError
 from ubp2.storage import runs
@@ -237,3 +238,14 @@ def test_a_creation_that_was_killed_can_be_repeated(tmp_path: Path) -> None:
     (tmp_path / "run" / "checkpoints" / "000000100").mkdir()
     with pytest.raises(UserError, match="not empty"):
         Run.create(tmp_path / "run", Config())
+
+
+def test_a_run_with_a_strategy_of_ones_own_can_be_looked_at(tmp_path: Path) -> None:
+    """Another program had registered its name; what is wrong in a file that somebody wrote is still refused."""
+    Run.create(tmp_path / "run", Config(), device="cpu").close()
+    file = tmp_path / "run" / "config.yaml"
+    own = file.read_text(encoding="utf-8").replace("strategy: uniform", "strategy: mine")
+    file.write_text(own.replace("strategy: optimistic", "strategy: mine"), encoding="utf-8")
+    assert Run.open(tmp_path / "run").config.preferences.strategy == "mine"
+    with pytest.raises(UserError, match="preferences.strategy must be one of"):
+        load_yaml(file)

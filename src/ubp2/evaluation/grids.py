@@ -67,7 +67,7 @@ def as_text(grid: Grid, width: int = 120) -> str:
     if max(map(len, lines)) > width:
         turned = _padded(transposed(grid))
         lines = turned if max(map(len, turned)) < max(map(len, lines)) else lines
-    best = ["> best of its column"] if any(cell.bold for row in grid.rows for cell in row.cells) else []
+    best = ["> the best of these"] if any(cell.bold for row in grid.rows for cell in row.cells) else []
     return "\n".join([grid.caption, *lines, *best, *grid.notes])
 
 

@@ -16,7 +16,16 @@ from ubp2.config.files import leaves
 from ubp2.config.schema import Config, TeacherConfig
 from ubp2.errors import UserError, unknown_name
 
-__all__ = ["SETTINGS", "Bound", "check", "check_vary", "method_names", "method_settings", "protocol_of", "same_method"]
+__all__ = [
+    "SETTINGS",
+    "Bound",
+    "check",
+    "check_vary",
+    "method_names",
+    "protocol_of",
+    "same_method",
+    "settings_side_by_side",
+]
 
 _TEACHER = tuple(f"teacher.{field.name}" for field in dataclasses.fields(TeacherConfig))
 SETTINGS = (
