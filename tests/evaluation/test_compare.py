@@ -56,6 +56,21 @@ def test_over_several_tasks(tmp_path: Path) -> None:
     assert found.duels[-1].improvement == 1 and as_grid(found).rows[-1].name == "All tasks"
 
 
+def test_runs_that_are_not_finished_are_named(tmp_path: Path) -> None:
+    for seed in range(2):
+        made.run(tmp_path / "a" / str(seed), seed=seed)
+    made.run(tmp_path / "a" / "2", seed=2, success=(0.0, 0.5))
+    made.run(tmp_path / "b", success=(0.0, 0.5, 0.5))
+    found = compare([parse(f"A={tmp_path / 'a'}")], [parse(f"B={tmp_path / 'b'}")])
+    assert found.duels[0].decisions == 3000 and found.duels[0].seeds == (2, 1)
+    assert found.problems == (
+        "1 of 3 runs of A on metaworld/door-close is not finished (decision 2,000 of 4,000) and left out",
+        "the run of B on metaworld/door-close is not finished (decision 3,000 of 4,000): compared up to what both "
+        "sides have",
+    )
+    assert as_grid(found).notes[-1] == found.problems[-1]
+
+
 def test_what_cannot_be_compared(tmp_path: Path) -> None:
     made.run(tmp_path / "a" / "x")
     made.run(tmp_path / "a" / "y", agent="mbp")

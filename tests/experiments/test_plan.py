@@ -41,6 +41,22 @@ def test_the_plan_says_what_is_there_and_what_the_rest_costs(tmp_path: Path, cap
     assert not (tmp_path / "toy-reach" / "mbp").exists(), "a dry run writes nothing"
 
 
+def test_programs_of_one_cell_that_stand_alike_are_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cell,) = made(out=tmp_path, preset="cpu", tasks=("toy/reach",), methods=("ubp2",), seeds=1, steps=3000)
+    evaluated(cell.folder / "seeds-0", 3000)
+    monkeypatch.setattr(costs, "RATES", {})
+    command = ["reproduce", "table1", "--tasks", "toy/reach", "--methods", "ubp2", "mbp", "--preset", "cpu"]
+    assert cli.main([*command, "--seeds", "4", "--steps", "3000", "--out", str(tmp_path), "--dry-run"]) == 0
+    lines = [line.split("  ") for line in capfd.readouterr().err.splitlines()[1:-1]]
+    assert [[word for word in line if word] for line in lines] == [
+        ["toy-reach ubp2, seed 0", "finished"],
+        ["toy-reach ubp2, seeds 1 to 3 in 3 programs", "to do", "2 cores each"],
+        ["toy-reach mbp, seeds 0 to 3 in 4 programs", "to do", "2 cores each"],
+    ]
+
+
 def test_time_goes_by_what_this_machine_has_shown(tmp_path: Path) -> None:
     one, two = made(out=tmp_path, preset="cpu", tasks=("door-close",), methods=("ubp2", "mbp"), seeds=1, steps=4000)
     evaluated(one.folder / "seeds-0", 4000)

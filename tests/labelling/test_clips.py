@@ -99,12 +99,15 @@ def test_an_id_of_the_toy(tmp_path):
     ],
     ids=["blind", "fickle", "broken", "unpicklable"],
 )
-def test_what_cannot_be_shown_is_drawn(archive, build, note):
+def test_what_cannot_be_shown_is_drawn(archive, build, note, caplog):
     with open_clips(archive, build, size=256) as clips:
         clip = clips.want(0, 3, 4)
         state = clips.wait(clip, LONG)
         assert state.cameras == ("drawing",) and note in (state.note or "")
         check_files(clips, clip, 5, 256, 256)
+        clips.wait(clips.want(0, 2, 4), LONG)
+    told = [record.message for record in caplog.records if "people see drawings" in record.message]
+    assert len(told) == 1 and note in told[0]  # once, where the page was started
 
 
 def test_a_drawing_of_an_earlier_process_is_tried_again(archive):

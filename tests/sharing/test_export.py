@@ -21,7 +21,7 @@ from ubp2.agents.registry import register
 from ubp2.errors import UserError
 from ubp2.sharing import numpy_policy
 from ubp2.sharing.numpy_policy import load_policy
-from ubp2.storage.runs import write_json
+from ubp2.storage.runs import Run, write_json
 from ubp2.terminal import cli
 
 CLOSE = 1e-5  # float32: sums in another order
@@ -122,10 +122,20 @@ def test_the_loader_refuses_what_it_cannot_read(run: Path, tmp_path: Path) -> No
 def test_the_command(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
     monkeypatch.chdir(tmp_path)
     assert cli.main(["export", str(finished)]) == 0
-    assert "numpy_policy.py, which needs NumPy alone" in capfd.readouterr().out
+    said = capfd.readouterr().out
+    assert "numpy_policy.py, which needs NumPy alone" in said and "not finished" not in said
     assert {path.name for path in tmp_path.iterdir()} == {"policy.npz", "numpy_policy.py"}
     assert cli.main(["export", str(finished), "--format", "onnx", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["out"] == "policy.onnx"
+
+
+def test_the_policy_of_a_run_that_goes_on_is_called_that(finished: Path, tmp_path: Path, capfd: Any) -> None:
+    folder = shutil.copytree(finished, tmp_path / "run")
+    steps = Run.open(folder).config.steps
+    text = (folder / "config.yaml").read_text(encoding="utf-8").replace(f"steps: {steps}", f"steps: {steps + 50}", 1)
+    (folder / "config.yaml").write_text(text, encoding="utf-8")
+    assert cli.main(["export", str(folder), "--out", str(tmp_path / "policy.npz")]) == 0
+    assert f"not finished; this is its policy after {steps} of {steps + 50} decisions" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ ALONE = {"--env metaworld/dor-close", "--env gym/CartPole-v1", "--steps 900"}
         ("--steps 3000 --teacher noisy --teacher.beta -1", "teacher.beta must be above 0, got -1.0"),
         ("--steps 3000 --preferences.crop 11", "must lie between 1 and preferences.segment_length (10), got 11"),
         ("--steps 3000 --preferences.segment-length 51", "lower --preferences.segment-length"),
-        ("--steps 900", "raise --steps or lower --training.warmup"),
+        ("--steps 900", "raise --steps or lower training.warmup"),
         ("--steps 0", "steps must be at least 1, got 0"),
         ("--env gym/CartPole-v1", "action"),
     ],

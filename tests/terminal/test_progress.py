@@ -53,6 +53,27 @@ def test_rate_follows_the_last_seconds_and_a_resumed_run_starts_where_it_was() -
     assert "  1.0/s  " in lines[-1]
 
 
+def test_no_eta_from_a_rate_that_will_not_last() -> None:
+    stream, clock = io.StringIO(), Clock()
+    with Progress(1000, stream=stream, clock=clock) as progress:
+        for decision in range(1, 301):
+            warm = decision <= 100  # 20 decisions a second there, 2 a second afterwards
+            clock.now += 0.05 if warm else 0.5
+            progress.update(decision, phase="warm-up" if warm else "planning", steady=not warm)
+            if decision == 90:
+                progress._line()
+        clock.now += 40.0
+        progress.update(300, phase="waiting for a person", steady=False)
+        for decision in (301, 302):
+            clock.now += 0.5
+            progress.update(decision, phase="planning", steady=True)
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "90/1000 decisions  warm-up  20.0/s"
+    assert lines[1] == "130/1000 decisions  planning  2.0/s  ETA 7:15"
+    assert "waiting" in lines[-2] and "ETA" not in lines[-2]
+    assert lines[-1] == "302/1000 decisions  planning  2.0/s  ETA 5:49"
+
+
 def test_terminal_gets_a_bar_and_notes_as_they_are() -> None:
     stream = Terminal()
     with Progress(10, stream=stream) as progress:

@@ -190,7 +190,7 @@ def _check_sizes(config: Config) -> None:
     if given(training.warmup) >= config.steps:
         raise UserError(
             f"training.warmup is {training.warmup} random decisions but the run has only {config.steps}; "
-            f"raise --steps or lower --training.warmup"
+            f"raise --steps or lower training.warmup"
         )
 
 

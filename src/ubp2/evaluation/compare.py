@@ -107,6 +107,7 @@ def _duels(results: Results, names: tuple[str, str]) -> tuple[list[Duel], list[s
             why = f"{lacking[0]} has no run on it" if lacking else "there is no evaluation at a common decision"
             problems.append(f"{task} is not compared: {why}")
             continue
+        problems += [said for name in names if (said := _unfinished(results.of(task, name), task, name))]
         curves = [aligned.curves[name] * scale for name in names]
         both = sorted(set(aligned.seeds[names[0]]) & set(aligned.seeds[names[1]]))
         paired = [
@@ -121,6 +122,19 @@ def _duels(results: Results, names: tuple[str, str]) -> tuple[list[Duel], list[s
     if len(duels) > 1:
         duels.append(_duel(None, groups, 0, None))
     return duels, problems
+
+
+def _unfinished(runs: Sequence[Series], task: str, name: str) -> str | None:
+    """A sentence on the runs that have not come to their end: they count only where there are no others."""
+    left = [one for one in runs if not one.finished]
+    if not left:
+        return None
+    who = f"{len(left)} of {len(runs)} runs of {name} on {task}" if len(runs) > 1 else f"the run of {name} on {task}"
+    verb, slowest = ("are" if len(left) > 1 else "is"), min(left, key=lambda one: one.decision[-1])
+    how = f"decision {count(int(slowest.decision[-1]))} of {count(slowest.steps)}"
+    if len(left) < len(runs):
+        return f"{who} {verb} not finished ({how}) and left out"
+    return f"{who} {verb} not finished ({how}): compared up to what both sides have"
 
 
 def _duel(task: str | None, groups: list[list[np.ndarray]], decisions: int, test: Wilcoxon | None) -> Duel:

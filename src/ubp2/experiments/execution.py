@@ -27,7 +27,7 @@ from ubp2.experiments.child import PARENT
 from ubp2.signals import CHECKPOINTED
 from ubp2.storage import locks, population
 
-__all__ = ["Outcome", "Workers", "command", "decision", "failure", "label", "last_rows", "written"]
+__all__ = ["Outcome", "Workers", "command", "decision", "failure", "label", "labels", "last_rows", "written"]
 
 _PATIENCE = 120.0  # seconds; a server of shared folders gives up the locks of a dead machine after about 90
 _TAIL = 8  # lines of a log that tell why a run failed
@@ -45,8 +45,16 @@ class Outcome:
 
 def label(group: Group) -> str:
     """A group as a person is told."""
-    many = f"seeds {group.first} to {group.first + group.seeds - 1}" if group.seeds > 1 else f"seed {group.first}"
-    return f"{short(group.cell.task)} {group.cell.method}, {many}"
+    return labels([group])
+
+
+def labels(groups: Sequence[Group]) -> str:
+    """Groups of one cell, one after the other, as a person is told."""
+    first, last = groups[0], groups[-1]
+    end = last.first + last.seeds - 1
+    many = f"seeds {first.first} to {end}" if end > first.first else f"seed {first.first}"
+    each = f" in {len(groups)} programs" if len(groups) > 1 else ""
+    return f"{short(first.cell.task)} {first.cell.method}, {many}{each}"
 
 
 def command(group: Group) -> list[str]:

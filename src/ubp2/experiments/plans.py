@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from ubp2.errors import UserError
 from ubp2.experiments import costs, resources
 from ubp2.experiments.catalogue import Experiment, Method
 from ubp2.experiments.cells import Cell, Group, cells, groups
-from ubp2.experiments.execution import label
+from ubp2.experiments.execution import labels
 from ubp2.experiments.resources import Resources, Shape
 
 __all__ = ["How", "Plan", "Request", "describe", "plan", "spec_of"]
@@ -153,17 +154,25 @@ def describe(made: Plan) -> str:
     """The plan as a person reads it: what is there, what is left, what it needs and costs."""
     own = made.experiment
     place = f" ({own.place})" if own.place else ""
-    lines = [f"{own.title}{place}: {len(made.cells)} cells in {made.out}"]
-    width = max(len(label(group)) for group in made.groups)
-    for group, cost, needs in zip(made.groups, made.costs, made.resources, strict=True):
-        steps = group.cell.config.steps
-        if group.finished:
-            lines.append(f"  {label(group):{width}}  finished")
-            continue
-        state = f"at {group.decision:,} of {steps:,}" if group.decision else "to do"
-        time = "" if cost.seconds is None else f"  about {costs.duration(cost.seconds)}"
-        lines.append(f"  {label(group):{width}}  {state}  {needs.words()}{time}")
+    cells = f"{len(made.cells)} cell{'s' if len(made.cells) > 1 else ''}"
+    lines = [f"{own.title}{place}: {cells} in {made.out}"]
+    rows = [(row[0], _stands(*row)) for row in zip(made.groups, made.costs, made.resources, strict=True)]
+    alike = [list(same) for _, same in itertools.groupby(rows, lambda row: (row[0].cell.folder, row[1]))]
+    names = [labels([group for group, _ in same]) for same in alike]
+    width = max(map(len, names))
+    for name, same in zip(names, alike, strict=True):
+        stands = same[0][1]
+        lines.append(f"  {name:{width}}  {stands}{' each' * (len(same) > 1 and stands != 'finished')}")
     return "\n".join([*lines, _left(made)])
+
+
+def _stands(group: Group, cost: costs.Cost, needs: Resources) -> str:
+    """Where one group stands; what it needs and costs if it is not finished."""
+    if group.finished:
+        return "finished"
+    state = f"at {group.decision:,} of {group.cell.config.steps:,}" if group.decision else "to do"
+    time = "" if cost.seconds is None else f"  about {costs.duration(cost.seconds)}"
+    return f"{state}  {needs.words()}{time}"
 
 
 def _left(made: Plan) -> str:
@@ -172,9 +181,12 @@ def _left(made: Plan) -> str:
     if not left:
         return "nothing is missing"
     seconds = [cost.seconds for cost in left if cost.seconds is not None]
+    unknown = len(seconds) < len(left)
+    size = sum(cost.megabytes for cost in left)
+    disk = f"{size / 1000:,.0f} GB" if size >= 10_000 else f"{size:,.0f} MB"
     total = (
         f"about {costs.duration(sum(seconds))} one after the other"
-        + (" and more, since not every rate is known" if len(seconds) < len(left) else "")
+        + (f" for {len(seconds)} of {len(left)} programs; of the others nobody has measured the rate" * unknown)
         if seconds
         else "for a time that nobody has measured on such a machine with this preset"
     )
@@ -185,5 +197,5 @@ def _left(made: Plan) -> str:
     )
     return (
         f"left: {sum(cost.decisions for cost in left):,} decisions, {sum(cost.labels for cost in left):,} labels, "
-        f"{sum(cost.megabytes for cost in left):,.0f} MB, {total}" + (f", {basis}" if seconds else "")
+        f"{disk}, {total}" + (f", {basis}" if seconds else "")
     )

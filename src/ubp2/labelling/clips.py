@@ -105,7 +105,7 @@ class Clips:
         self._pending: dict[str, int] = {}  # clip -> frames
         self._failed: dict[str, tuple[str, float]] = {}  # clip -> reason, when
         self._made: set[str] = set()  # by this object
-        self._stopping = False
+        self._stopping = self._warned = False
         self._thread: threading.Thread | None = None
 
     @property
@@ -245,6 +245,9 @@ class Clips:
             with self._changed:
                 self._shelf.finish(part, wish.clip, facts)
                 self._made.add(wish.clip)
+            if facts["note"] and not self._warned:
+                self._warned = True
+                _LOG.warning("note: people see drawings of the observations, not pictures: %s", facts["note"])
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             return f"the clip could not be written: {'the disk is full' if full else error}"

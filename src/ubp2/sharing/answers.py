@@ -15,13 +15,16 @@ __all__ = ["export", "push"]
 
 def export(args: options.Export) -> tuple[dict[str, Any], str]:
     """Write the policy of a run into a file."""
-    Run.open(population.members(args.run)[0])
+    steps = Run.open(population.members(args.run)[0]).config.steps
     prepare_jax()
-    from ubp2.sharing.export import export as write
+    from ubp2.sharing.export import written
 
-    path = write(args.run, args.out, args.format)
-    data: dict[str, Any] = {"run": args.run, "out": path, "bytes": path.stat().st_size}
+    path, policy = written(args.run, args.out, args.format)
+    done = policy.metadata["decisions"]
+    data: dict[str, Any] = {"run": args.run, "out": path, "bytes": path.stat().st_size, "decisions": done}
     lines = [f"policy: {path} ({data['bytes'] / 1e3:.1f} kB)"]
+    if done < steps:
+        lines.append(f"note: the run is not finished; this is its policy after {done} of {steps} decisions")
     if path.suffix == options.ENDINGS["numpy"]:
         data["loader"] = path.with_name("numpy_policy.py")
         lines.append(f"loader: {data['loader']}, which needs NumPy alone:")

@@ -23,7 +23,7 @@ from ubp2.storage import population
 from ubp2.storage.database import disk_errors
 from ubp2.trained import restored
 
-__all__ = ["Exported", "export", "policy_of", "write_numpy"]
+__all__ = ["Exported", "export", "policy_of", "write_numpy", "written"]
 
 
 class Exported(NamedTuple):
@@ -40,6 +40,11 @@ def export(run: Path | str, out: Path | str | None = None, format: Format | None
     here. format: None: what the ending of `out` says, .npz if there is none. Beside an .npz file lies numpy_policy.py,
     which loads it and needs NumPy alone.
     """
+    return written(run, out, format)[0]
+
+
+def written(run: Path | str, out: Path | str | None, format: Format | None) -> tuple[Path, Exported]:
+    """What `export` does; the path, and what was written there."""
     kind, path = _target(None if out is None else Path(out), format)
     policy = policy_of(run)
     with disk_errors(path, None):
@@ -50,7 +55,7 @@ def export(run: Path | str, out: Path | str | None = None, format: Format | None
             from ubp2.sharing.onnx_policy import write_onnx
 
             write_onnx(policy.metadata, policy.arrays, path)
-    return path
+    return path, policy
 
 
 def _target(out: Path | None, format: Format | None) -> tuple[Format, Path]:

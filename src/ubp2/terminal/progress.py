@@ -29,6 +29,8 @@ class Progress:
 
     `update` takes the decision and any of these fields; what is left out keeps its last value:
     phase ("warm-up", "planning", "policy" and the like), labels, budget, success, seeds. It is cheap to call.
+    steady=False: what is left will not go at the rate of now, as in a warm-up or while people are waited for; there is
+    no ETA then, and the rate is counted anew afterwards.
     With several seeds the phase is that of the slowest, labels and budget are those of all, and success is the mean.
     `above` draws something over the bar on a terminal: what it returns is for rich, and asked for at every refresh.
     """
@@ -75,11 +77,13 @@ class Progress:
 
     def update(self, decision: int, **fields: Any) -> None:
         """Report that `decision` decisions are done."""
+        now = self._clock()
+        if fields.get("steady", True) and not self._fields.get("steady", True):
+            self._marks = [(now, decision)]
         self._decision = decision
         self._fields.update(fields)
         if self._quiet:
             return
-        now = self._clock()
         self._mark(now)
         if self._bar is not None:
             self._bar.update(self._task, completed=decision, text=self._text())
@@ -127,6 +131,7 @@ class Progress:
             parts.append(f"{'mean ' if many else ''}success {fields['success']:.2f}")
         if rate is not None:
             parts.append(f"{rate:.1f}/s")
+        if rate is not None and fields.get("steady", True):
             parts.append(f"ETA {_duration((self.total - self._decision) / rate)}")
         return "  ".join(parts)
 

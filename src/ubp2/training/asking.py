@@ -220,7 +220,7 @@ def _wait(crew: Crew, counters: Counters, i: int) -> bool:
         if now - beat >= BEAT:
             beat = now
             _beat(crew, counters, member.store, "waiting for answers")
-            crew.progress.update(t, phase=f"waiting for a person, {left} questions open")
+            crew.progress.update(t, phase=f"waiting for a person, {left} questions open", steady=False)
         time.sleep(POLL)
     return True
 

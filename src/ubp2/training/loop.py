@@ -104,7 +104,8 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
         evaluated = _evaluate(crew, agent, programs, state, evaluations)
         if evaluated and (t % config.checkpoint.every == 0 or t == config.steps):
             save(crew, programs, state)
-        crew.progress.update(t, phase=_in_words(crew, agent, counters), labels=int(counters.labels.sum()))
+        phase = _in_words(crew, agent, counters)
+        crew.progress.update(t, phase=phase, steady=phase != "warm-up", labels=int(counters.labels.sum()))
     finished = evaluated and counters.decision >= config.steps
     if not finished:
         save(crew, programs, state)
