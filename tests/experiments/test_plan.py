@@ -50,7 +50,7 @@ def test_programs_of_one_cell_that_stand_alike_are_one_line(
     command = ["reproduce", "table1", "--tasks", "toy/reach", "--methods", "ubp2", "mbp", "--preset", "cpu"]
     assert cli.main([*command, "--seeds", "4", "--steps", "3000", "--out", str(tmp_path), "--dry-run"]) == 0
     lines = [line.split("  ") for line in capfd.readouterr().err.splitlines()[1:-1]]
-    assert [[word for word in line if word] for line in lines] == [
+    assert [[word.strip() for word in line if word] for line in lines] == [
         ["toy-reach ubp2, seed 0", "finished"],
         ["toy-reach ubp2, seeds 1 to 3 in 3 programs", "to do", "2 cores each"],
         ["toy-reach mbp, seeds 0 to 3 in 4 programs", "to do", "2 cores each"],
