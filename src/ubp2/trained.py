@@ -26,7 +26,8 @@ from ubp2.terminal.progress import say
 from ubp2.training import checkpoint
 from ubp2.training.evaluate import controller as make_controller
 from ubp2.training.evaluate import reward_correlations
-from ubp2.training.programs import STREAMS, Programs, make_programs
+from ubp2.training.programs import STREAMS, Programs
+from ubp2.training.shared import shared_programs
 from ubp2.training.state import check_environment, restore_agent
 from ubp2.vision import conv_training
 from ubp2.vision.encoders import Encoder, make_encoder
@@ -136,7 +137,7 @@ def restored(folders: Sequence[Path], controller: ControllerName) -> Trained:
     agent = make_agent(config, spec.obs_dim, spec.action_dim)
     if controller == "planner" and not agent.plans:
         raise UserError(f"{folders[0]} is a run of {config.agent}, which has no planner; use its policy")
-    programs = make_programs(config, agent, spec, [run.config.seed for run in runs])
+    programs = shared_programs(config, agent, spec, [run.config.seed for run in runs])
     like = jax.eval_shape(agent.init, jax.random.key(0))
     return Trained(config, spec, agent, programs, restore_agent(all_saved, like), [saved.meta for saved in all_saved])
 

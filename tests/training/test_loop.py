@@ -212,7 +212,7 @@ def test_between_sessions_nobody_reads_the_true_reward(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The archive holds NaN but while the teacher answers, and so does what the loop hands to the device."""
-    answer, make, hidden, told = session.answer, loop.make_programs, {}, []
+    answer, make, hidden, told = session.answer, loop.shared_programs, {}, []
 
     def guarded(config: Any, teacher: Any, archive: EpisodeArchive, *rest: Any) -> None:
         with archive._database.write() as connection:
@@ -230,7 +230,7 @@ def test_between_sessions_nobody_reads_the_true_reward(
         return programs._replace(record=_Blinded(programs.record, told))
 
     monkeypatch.setattr(session, "answer", guarded)
-    monkeypatch.setattr(loop, "make_programs", blinded)
+    monkeypatch.setattr(loop, "shared_programs", blinded)
     monkeypatch.setattr(loop, "ROW_EVERY", 20)
     api.train(tiny(), out=tmp_path / "run", progress=False)
     with EpisodeArchive(tmp_path / "run" / "episodes.sqlite") as archive:

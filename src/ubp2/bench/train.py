@@ -182,14 +182,14 @@ def _run(config: Config, seeds: int, decisions: int) -> Meter:
 @contextmanager
 def _watched(meter: Meter) -> Iterator[None]:
     """Wrap the loop's phases, programs and environments."""
-    act, make_programs, make_envs = loop._act, loop.make_programs, api.environment
+    act, shared_programs, make_envs = loop._act, loop.shared_programs, api.environment
 
     def begin(crew: Any, programs: Any, state: Any) -> Any:
         meter.begin(asking.phase(crew, state.counters))
         return meter.timed("act", act)(crew, programs, state)
 
     def programs(*arguments: Any) -> Any:
-        made = make_programs(*arguments)
+        made = shared_programs(*arguments)
         named = {"plan": "plan", "react": "policy", "update": "update", "record": "record"}
         return made._replace(**{name: meter.program(told, getattr(made, name)) for name, told in named.items()})
 
@@ -205,5 +205,8 @@ def _watched(meter: Meter) -> Iterator[None]:
     parts: dict[str, Any] = {name: meter.timed(part, getattr(loop, name)) for name, part in PARTS.items()} | {
         "_act": begin
     }
-    with mock.patch.multiple(loop, make_programs=programs, **parts), mock.patch.object(api, "environment", environment):
+    with (
+        mock.patch.multiple(loop, shared_programs=programs, **parts),
+        mock.patch.object(api, "environment", environment),
+    ):
         yield

@@ -7,6 +7,7 @@ few threads compile side by side while the loop goes on; a program that is calle
 from __future__ import annotations
 
 import atexit
+import copy
 import os
 import queue
 import threading
@@ -16,6 +17,7 @@ from concurrent.futures import TimeoutError as NotYet
 from typing import Any
 
 import jax
+import numpy as np
 
 __all__ = ["Program", "busy"]
 
@@ -26,10 +28,44 @@ POLL_SECONDS = 0.1
 GPU_OPTIONS: dict[str, bool | str] = {"xla_gpu_enable_triton_gemm": False}
 
 
+class _Compilation:
+    """A function for one set of shapes: compiled by whoever comes first, waited for by all others."""
+
+    def __init__(self) -> None:
+        self.tracing: Future[Any] = Future()
+        self.compiling: Future[Any] = Future()
+        self._begun = threading.Lock()  # held by whoever compiles, and never released
+
+    @property
+    def begun(self) -> bool:
+        return self._begun.locked()
+
+    @property
+    def done(self) -> bool:
+        return self.compiling.done() and self.compiling.exception() is None
+
+    @property
+    def failed(self) -> bool:
+        return self.compiling.done() and self.compiling.exception() is not None
+
+    def compile(self, jitted: Any, shapes: tuple[Any, ...]) -> None:
+        if not self._begun.acquire(blocking=False):
+            return
+        try:
+            traced = jitted.trace(*shapes)
+            self.tracing.set_result(traced.out_info)
+            self.compiling.set_result(traced.lower().compile())
+        except BaseException as error:
+            for future in (self.tracing, self.compiling):
+                if not future.done():
+                    future.set_exception(error)
+
+
 class Program:
     """A jitted function for one set of shapes. `bound` are first arguments that never change, such as random keys.
 
-    They are arguments and not constants, so that runs that differ in them alone share an entry of jax's cache.
+    They are arguments and not constants, so that runs that differ in them alone share an entry of jax's cache and, in
+    one process, the compiled program itself (`bind`).
     """
 
     def __init__(self, function: Callable[..., Any], *, bound: tuple[Any, ...] = (), donate: tuple[int, ...] = ()):
@@ -38,63 +74,67 @@ class Program:
             donate_argnums=tuple(len(bound) + i for i in donate),
             compiler_options=GPU_OPTIONS if jax.default_backend() == "gpu" else None,
         )
-        self._bound = bound
-        self._tracing: Future[Any] = Future()
-        self._compiling: Future[Any] = Future()
-        self._begun = threading.Lock()  # held by whoever compiles, and never released: a program compiles once
-        self._queued = self._cancelled = False
+        self._compiled: dict[Any, _Compilation] = {}  # by shapes; of all that are bound from it
+        self._begin(bound)
+
+    def _begin(self, bound: tuple[Any, ...]) -> None:
+        self.bound = bound
+        self._own: _Compilation | None = None  # known with the shapes
         self._executable: Callable[..., Any] | None = None
+        self._cancelled = False
+
+    def bind(self, *bound: Any) -> Program:
+        """The same function with other first arguments of the same shapes; what either compiles is there for both."""
+        other = copy.copy(self)
+        other._begin(bound)
+        return other
 
     def prepare(self, *shapes: Any) -> None:
         """Let a background thread trace and compile for arguments of these shapes (ShapeDtypeStructs or arrays)."""
-        self._queued = True
-        _BACKGROUND.submit(lambda: None if self._cancelled else self._compile(shapes))
+        own, arguments = self._for(shapes), (*self.bound, *shapes)
+        _BACKGROUND.submit(lambda: None if self._cancelled else own.compile(self._jitted, arguments))
 
     def outputs(self) -> Any:
         """Shapes of what it returns: of a function without arguments at once, of another as soon as it is traced."""
-        if not self._begun.locked() and not self._queued:
-            return self._jitted.trace(*self._bound).out_info
-        return self._tracing.result()
+        return self._jitted.trace(*self.bound).out_info if self._own is None else self._own.tracing.result()
 
     def ready(self, stopping: Callable[[], bool]) -> bool:
         """Wait until it can be called; False where a signal came first. An error of the compilation is raised here."""
         while self._executable is None:
-            if not self._begun.locked() or stopping():
+            if self._own is None or not self._own.begun or stopping():
                 return not stopping()  # nobody compiles it: the first call does
             try:
-                self._compiling.result(timeout=POLL_SECONDS)
+                self._executable = self._own.compiling.result(timeout=POLL_SECONDS)
             except NotYet:
                 continue
         return True
 
     def __call__(self, *arguments: Any) -> Any:
         if self._executable is None:
-            self._compile(arguments)
-            self._compiling.result()
+            own = self._for(arguments)
+            own.compile(self._jitted, (*self.bound, *arguments))
+            self._executable = own.compiling.result()
         assert self._executable is not None
-        return self._executable(*self._bound, *arguments)
+        return self._executable(*self.bound, *arguments)
 
     @property
     def compilations(self) -> int:
         """0 or 1: one program, one shape."""
-        return int(self._executable is not None)
+        return int(self._own is not None and self._own.done)
 
     def cancel(self) -> None:
         """Forget a compilation that has not begun."""
         self._cancelled = True
 
-    def _compile(self, shapes: tuple[Any, ...]) -> None:
-        if not self._begun.acquire(blocking=False):
-            return
-        try:
-            traced = self._jitted.trace(*self._bound, *shapes)
-            self._tracing.set_result(traced.out_info)
-            self._executable = traced.lower().compile()
-            self._compiling.set_result(self._executable)
-        except BaseException as error:
-            for future in (self._tracing, self._compiling):
-                if not future.done():
-                    future.set_exception(error)
+    def _for(self, shapes: tuple[Any, ...]) -> _Compilation:
+        """The compilation for these shapes, of this program or of one that shares it; one that failed is tried anew."""
+        if self._own is None:
+            leaves, tree = jax.tree.flatten(shapes)
+            key = tree, tuple((np.shape(leaf), str(getattr(leaf, "dtype", type(leaf)))) for leaf in leaves)
+            self._own = self._compiled.setdefault(key, _Compilation())
+            if self._own.failed:
+                self._own = self._compiled[key] = _Compilation()
+        return self._own
 
 
 class _Background:

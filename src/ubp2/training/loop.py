@@ -21,7 +21,8 @@ from ubp2.training import asking, checkpoint, evaluate, imported, stepping
 from ubp2.training.crew import Crew
 from ubp2.training.health import require_finite_actions
 from ubp2.training.ongoing import Ongoing
-from ubp2.training.programs import STREAMS, TERMS, Programs, compiled, make_programs
+from ubp2.training.programs import STREAMS, TERMS, Programs, compiled
+from ubp2.training.shared import shared_programs
 from ubp2.training.startup import Stopwatch, prepare
 from ubp2.training.state import (
     Counters,
@@ -53,7 +54,7 @@ class Result(NamedTuple):
 
 def train(crew: Crew, agent: Agent) -> list[Result]:
     """Run Algorithm 1 from the last checkpoint, or from the start, to config.steps; one result a member."""
-    programs = make_programs(crew.config, agent, crew.envs.spec, [member.seed for member in crew.members])
+    programs = shared_programs(crew.config, agent, crew.envs.spec, [member.seed for member in crew.members])
     prepare(programs, agent, crew.config, crew.envs.spec, crew.size)
     try:
         return _train(crew, agent, programs)

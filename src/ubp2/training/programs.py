@@ -42,6 +42,7 @@ __all__ = [
     "compiled",
     "make_programs",
     "memory",
+    "roots",
 ]
 
 STREAMS = {"act": 1, "update": 2, "select": 3, "evaluate": 4, "fit": 5}
@@ -240,11 +241,10 @@ def _judge(agent: Agent, state: Any, rows: Preferences) -> Array:
 
 def make_programs(config: Config, agent: Agent, spec: EnvSpec, seeds: Sequence[int]) -> Programs:
     """The functions above for these seeds and one resolved config; nothing is compiled yet."""
-    count, strategy = len(seeds), make_strategy(config.preferences.strategy)
-    roots = jnp.stack([jax.random.key(np.uint32(seed & 0xFFFFFFFF)) for seed in seeds])
+    count, strategy, keys = len(seeds), make_strategy(config.preferences.strategy), roots(seeds)
 
     def acting(act: Callable[..., Action]) -> Program:
-        return Program(lift(partial(_act, agent, act), count, (0, 0, 0, 0, 0, None, None, None)), bound=(roots,))
+        return Program(lift(partial(_act, agent, act), count, (0, 0, 0, 0, 0, None, None, None)), bound=(keys,))
 
     def select(roots: Array, state: Any, memory: Memory, seed: Array, step: Array) -> Selection:
         return _select(config, agent, strategy, *at((roots, state, memory), seed, count), step)
@@ -257,22 +257,25 @@ def make_programs(config: Config, agent: Agent, spec: EnvSpec, seeds: Sequence[i
     plan, react = acting(agent.plan), acting(agent.react)
     alike = config.evaluation.workers == 1  # then evaluation has the shapes of training
     return Programs(
-        init=Program(lift(partial(_init, config, agent, spec), count, (0,)), bound=(roots,)),
+        init=Program(lift(partial(_init, config, agent, spec), count, (0,)), bound=(keys,)),
         record=Program(lift(partial(_record, agent), count, (0,) * 6), donate=(0, 1)),
         plan=plan,
         react=react,
         pick=Program(lift(lambda where, a, b: jax.tree.map(partial(jnp.where, where), a, b), count, (0, 0, 0))),
-        update=Program(
-            lift(partial(_update, config, agent), count, (0, 0, 0, None, None)), bound=(roots,), donate=(0,)
-        ),
-        select=Program(select, bound=(roots,)),
+        update=Program(lift(partial(_update, config, agent), count, (0, 0, 0, None, None)), bound=(keys,), donate=(0,)),
+        select=Program(select, bound=(keys,)),
         judge=Program(lambda state, seed, rows: _judge(agent, at(state, seed, count), rows)),
-        fit=Program(lift(partial(_fit, agent), count, (0, 0, 0, 0, None)), bound=(roots,), donate=(0,)),
+        fit=Program(lift(partial(_fit, agent), count, (0, 0, 0, 0, None)), bound=(keys,), donate=(0,)),
         remember=Program(remember, donate=(0,)),
         eval_plan=plan if alike else acting(agent.plan),
         eval_react=react if alike else acting(agent.react),
         predict_reward=Program(lift(agent.predict_reward, count, (0, 0, 0))),
     )
+
+
+def roots(seeds: Sequence[int]) -> Array:
+    """The random keys of runs with these seeds: the only thing in which their programs differ."""
+    return jnp.stack([jax.random.key(np.uint32(seed & 0xFFFFFFFF)) for seed in seeds])
 
 
 def compiled(programs: Programs) -> int:
