@@ -181,6 +181,7 @@ def test_a_bonus_is_low_where_data_was_given_and_high_elsewhere(bonus: int, leas
     assert np.all(at(after, bonus, 1) > least * at(after, bonus, 0))
 
 
+@pytest.mark.slow
 def test_members_in_units_of_their_own_would_seem_to_disagree() -> None:
     """Counted as they are, members that agree on every answer differ in level and scale: some seed fails the above."""
     _, after = fit(changed(TINY, {"reward_units": "raw"}, {}), "right")
@@ -194,7 +195,7 @@ def test_a_bonus_falls_where_data_is_added(bonus: int) -> None:
     assert np.all(at(added, bonus, 1) < 0.5 * at(without, bonus, 1))
 
 
-@pytest.mark.parametrize("config", [TINY, TANH], ids=["defaults", "tanh"])
+@pytest.mark.parametrize("config", [TINY, pytest.param(TANH, marks=pytest.mark.slow)], ids=["defaults", "tanh"])
 def test_the_reward_does_not_saturate_on_few_labels(config: Config) -> None:
     """Long after the labels are learned: members still differ off the labels, and a tanh is not at its ends."""
     before, after = fit(config, "right")
@@ -202,6 +203,7 @@ def test_the_reward_does_not_saturate_on_few_labels(config: Config) -> None:
     assert config.model.reward_head == "linear" or np.all(saturated(after) < 0.15)
 
 
+@pytest.mark.slow
 def test_the_check_of_saturation_bites() -> None:
     """The paper's fit to the letter has most of its rewards at the ends of the tanh, by the same measure."""
     before, after = fit(LITERAL, "right")

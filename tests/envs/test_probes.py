@@ -75,12 +75,14 @@ def actions(folder: Path, who: api.ControllerName) -> np.ndarray:
     return np.array(found)
 
 
+@pytest.mark.slow
 def test_the_value_of_a_constant_reward_is_that_reward(tmp_path: Path) -> None:
     """One decision and the end: a value that looked beyond the end would be 1 / (1 - 0.8) = 5."""
     solve(probes.ConstantReward, small(steps=400), tmp_path / "run")
     np.testing.assert_allclose(values(tmp_path / "run", [-0.7, 0.0, 0.7]), 1.0, atol=0.1)
 
 
+@pytest.mark.slow
 def test_the_value_knows_what_the_observation_means(tmp_path: Path) -> None:
     solve(probes.RewardOfObservation, small(steps=600), tmp_path / "run")
     found = values(tmp_path / "run", [-0.7, 0.7])
@@ -94,6 +96,7 @@ def test_the_value_is_discounted_once_a_decision(tmp_path: Path) -> None:
     np.testing.assert_allclose(values(tmp_path / "run", [0.0, 0.5]), [[0.8, 1.0]] * 2, atol=0.1)
 
 
+@pytest.mark.slow
 def test_policy_and_planner_find_the_best_action(tmp_path: Path) -> None:
     scores = solve(probes.RewardOfAction, small(steps=700), tmp_path / "run")
     np.testing.assert_allclose(actions(tmp_path / "run", "policy"), 0.3, atol=0.15)

@@ -55,6 +55,7 @@ def checkpointed(folder: Path) -> bool:
     return len(list(folder.glob("s*/checkpoints/*/manifest.json"))) >= 2
 
 
+@pytest.mark.slow
 def test_a_table_that_is_killed_goes_on_and_is_finished_once(tmp_path: Path) -> None:
     """SIGKILL in the first cell, SIGTERM in the second, then the same command to the end; nothing is trained twice."""
     out = tmp_path / "out"
