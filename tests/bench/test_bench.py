@@ -111,6 +111,7 @@ def test_update(tiny: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     hold(run(["update", *tiny, "--repetitions", "2"], capfd), COLUMNS["update"])
 
 
+@pytest.mark.slow
 def test_pebble(tiny: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     """With more labels than fill their minibatches, for one seed and for two."""
     words = ["pebble", *tiny, "--seeds", "1", "2", "--labels", "12", "--epochs", "2", "--replay", "500"]

@@ -90,6 +90,7 @@ def test_the_value_knows_what_the_observation_means(tmp_path: Path) -> None:
     assert rows(tmp_path / "run", "eval")[-1]["reward/rank_correlation"] > 0.8
 
 
+@pytest.mark.slow
 def test_the_value_is_discounted_once_a_decision(tmp_path: Path) -> None:
     """Reward 1 at the second of two decisions, of which the clock is the observation."""
     solve(probes.DelayedReward, small(steps=600), tmp_path / "run")

@@ -43,6 +43,7 @@ def workers() -> Iterator[RayWorkers]:
     made.close()
 
 
+@pytest.mark.slow
 def test_what_finishes_and_what_fails_is_told_apart(workers: RayWorkers, tmp_path: Path) -> None:
     good, bad = group(tmp_path, "toy/reach", 300), group(tmp_path, "toy/nothing", 300)
     outcomes = {outcome.group: outcome for outcome in workers.run([good, bad], clips=False)}

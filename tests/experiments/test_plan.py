@@ -124,6 +124,7 @@ def test_the_tables_of_the_page_are_those_of_the_code() -> None:
     assert made_anew.stdout == page, "run: python benchmarks/reproduce_times.py"
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_are_commands() -> None:
     """They are planned, and not run."""
     page = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")

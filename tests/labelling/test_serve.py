@@ -174,7 +174,8 @@ def test_a_full_disk_loses_nothing(tmp_path: Path):
         assert len(store.given()) == 1
 
 
-def test_what_was_acknowledged_outlives_fifteen_kills(tmp_path: Path):
+@pytest.mark.parametrize("kills", [6, pytest.param(30, marks=pytest.mark.slow)])
+def test_what_was_acknowledged_outlives_kills(tmp_path: Path, kills: int):
     """Server and trainer are killed at random while people answer; benchmarks/label_faults.py does it 200 times."""
     folder, chance = tmp_path / "run", random.Random(0)
     crowd.record(folder)
@@ -182,7 +183,7 @@ def test_what_was_acknowledged_outlives_fifteen_kills(tmp_path: Path):
     people = crowd.Crowd(port, 6, think=0.01, patient=True, repeat=0.2, undo=0.05)
     process = processes.server(folder, port)
     people.start()
-    for i in range(15):
+    for i in range(kills):
         time.sleep(chance.uniform(0.0, 0.4))
         process.kill()
         if i % 3 == 0:

@@ -117,6 +117,7 @@ def metrics(run: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if not name.startswith("time/")} for row in rows]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_taught_through_the_page_is_that_of_the_oracle(
     chromium: Any, training: list[Training], tmp_path: Path
 ) -> None:

@@ -167,6 +167,7 @@ def test_pebble_killed_and_stopped_ends_as_if_it_had_not_been(tmp_path: Path) ->
     assert_same_run(folder, whole)
 
 
+@pytest.mark.slow
 def test_each_seed_of_pebble_does_what_it_would_do_alone(tmp_path: Path) -> None:
     """With sessions, and so fits and new critics, at different decisions."""
     config = from_dict({"agent": "pebble", "seed": 3, "preferences": {"first": 40}, **SMALL}, SHORT)

@@ -69,7 +69,7 @@ def grown(sizes: dict[int, Size], first: int) -> list[str]:
 STEADY: dict[str, Any] = {"preferences": {"every": 200}, "evaluation": {"every": 100}, "checkpoint": {"every": 100}}
 
 
-@pytest.mark.parametrize("ceiling", [False, True])
+@pytest.mark.parametrize("ceiling", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_nothing_is_compiled_after_the_warm_up_and_nothing_grows(tmp_path: Path, ceiling: bool) -> None:
     sizes = watch(tiny(steps=1000, ceiling=ceiling, **STEADY), tmp_path / "run")
     counts = {row["decision"]: row["time/compiled"] for row in rows(tmp_path / "run", "train")}

@@ -18,7 +18,7 @@ from ubp2.config.schema import Config
 from ubp2.storage import population
 
 N = 100
-QUICK = {("pebble", 1), ("surf", 2)}  # the others with `make test-all`; ubp2 has tests of its own in test_resume.py
+QUICK = {("pebble", 1)}  # the others with `make test-all`; ubp2 has tests of its own in test_resume.py
 
 
 def config(agent: str, **changes: Any) -> Config:

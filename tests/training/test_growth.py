@@ -10,7 +10,8 @@ import pytest
 from tests.training.helpers import ROOT, environment
 
 
-@pytest.mark.parametrize("decisions", [2_000, pytest.param(50_000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("decisions", [2_000, 50_000])
 def test_a_run_does_not_grow(decisions: int) -> None:
     """In a process of its own, whose memory is that of the run alone."""
     command = [sys.executable, ROOT / "benchmarks" / "growth.py", "--decisions", str(decisions)]

@@ -89,7 +89,8 @@ def test_stopped_in_every_phase(file: Path, whole: Path, tmp_path: Path) -> None
     assert_same_run(folder, whole)
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
 def test_killed_again_and_again(file: Path, whole: Path, tmp_path: Path, seed: int) -> None:
     """SIGKILL, also before the first checkpoint; a kill while labels are copied is told, and mended by an import."""
     folder, draw, kills = tmp_path / "run", random.Random(seed), 0

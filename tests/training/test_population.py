@@ -94,7 +94,9 @@ def assert_close_run(one: Path, other: Path) -> None:
             assert x[key] == pytest.approx(y[key], rel=5e-3, abs=5e-3, nan_ok=True), key
 
 
-@pytest.mark.parametrize(("mode", "first", "steps"), [("preferences", 3, 160), ("ceiling", 5, 120)])
+@pytest.mark.parametrize(
+    ("mode", "first", "steps"), [("preferences", 3, 160), pytest.param("ceiling", 5, 120, marks=pytest.mark.slow)]
+)
 def test_each_seed_does_what_it_would_do_alone(mode: str, first: int, steps: int, tmp_path: Path) -> None:
     """With episodes of different lengths, so that sessions and phases of the seeds come at different decisions."""
     config = dataclasses.replace(SHORT, seed=first, steps=steps, ceiling=mode == "ceiling")
@@ -134,7 +136,8 @@ def test_the_folder_of_a_population(whole: Path) -> None:
     assert labels(whole / "s0") != labels(whole / "s1") and episodes(whole / "s0") != episodes(whole / "s1")
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
 def test_killed_again_and_again(whole: Path, tmp_path: Path, seed: int) -> None:
     """SIGKILL at a random decision, and as the first member has its checkpoint and the second perhaps not."""
     folder = tmp_path / "all"
