@@ -35,6 +35,7 @@ from ubp2.models import world_model
 from ubp2.models.networks import MLP
 from ubp2.models.world_model import WorldModel
 from ubp2.preference.queries import STRATEGIES
+from ubp2.system import resident_megabytes
 
 # Where neither pip nor Python may keep bytecode, all that tests start would compile jax's sources again, for seconds.
 if sys.dont_write_bytecode and not Path(jax.__spec__.cached or "").exists():
@@ -69,6 +70,14 @@ def numpy_mlp(network: MLP, x: np.ndarray) -> np.ndarray:
         x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * scale + offset
         x = x * np.tanh(np.logaddexp(0.0, x))
     return x @ weights[-1] + biases[-1]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bounded_memory() -> Iterator[None]:
+    """Forget what jax has compiled once it fills the memory of a small machine: it forgets nothing by itself."""
+    yield
+    if resident_megabytes() > 2500:
+        jax.clear_caches()
 
 
 @pytest.fixture(scope="session")
