@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -76,8 +79,11 @@ def numpy_mlp(network: MLP, x: np.ndarray) -> np.ndarray:
 def bounded_memory() -> Iterator[None]:
     """Forget what jax has compiled once it fills the memory of a small machine: it forgets nothing by itself."""
     yield
-    if resident_megabytes() > 2500:
+    if resident_megabytes() > 2000:
         jax.clear_caches()
+        gc.collect()
+        with suppress(AttributeError):  # another C library hands freed memory back by itself
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture(scope="session")

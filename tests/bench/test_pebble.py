@@ -27,7 +27,8 @@ def shapes(tree: Any) -> Any:
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
 
 
-@pytest.mark.parametrize("block", [100, *(pytest.param(block, marks=pytest.mark.slow) for block in (300, 10**6))])
+@pytest.mark.slow
+@pytest.mark.parametrize("block", [100, 300, 10**6])
 def test_loops_over_members_compute_the_same(small: Config, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     """Whether the fit takes a minibatch in blocks that fill it, in blocks that do not, or at once."""
     monkeypatch.setattr(networks, "CPU_BLOCK", block)

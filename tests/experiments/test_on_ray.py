@@ -52,6 +52,7 @@ def test_what_finishes_and_what_fails_is_told_apart(workers: RayWorkers, tmp_pat
     assert outcomes[bad].state == "failed" and "unknown toy task" in outcomes[bad].reason
 
 
+@pytest.mark.slow
 def test_a_task_that_is_stopped_leaves_a_checkpoint(workers: RayWorkers, tmp_path: Path) -> None:
     endless = group(tmp_path, "toy/reach", 200_000)
 

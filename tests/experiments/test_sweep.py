@@ -19,6 +19,7 @@ def checkpointed(out: Path) -> bool:
     return any(out.rglob("checkpoints/*/manifest.json"))
 
 
+@pytest.mark.slow
 def test_a_sweep_is_stopped_from_elsewhere_and_resumed_by_its_folder(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,6 +25,7 @@ def test_the_tables_have_every_strategy_and_every_source_once() -> None:
     assert re.findall(r"^\| `([a-z-]+)`", PAGE, re.MULTILINE) == [*STRATEGIES, *sources]
 
 
+@pytest.mark.slow
 def test_the_example_trains_and_its_run_loads(registry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 

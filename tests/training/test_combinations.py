@@ -54,6 +54,7 @@ COVER = [
     ("ubp2", "equal", "entropy"),
     ("mbp", "myopic", "uniform"),
 ]
+QUICK = {agent: (agent, *others) for agent, *others in reversed(COVER)}.values()  # the first of each agent
 
 
 def config_of(agent: str, strategy: str = "uniform", teacher: str = "oracle") -> Config:
@@ -100,7 +101,10 @@ def test_the_lists_are_complete() -> None:
     assert {agent for agent, teacher, _ in COVER if teacher != "oracle"} == set(ASK)
 
 
-@pytest.mark.parametrize(("agent", "teacher", "strategy"), COVER)
+@pytest.mark.parametrize(
+    ("agent", "teacher", "strategy"),
+    [row if row in QUICK else pytest.param(*row, marks=pytest.mark.slow) for row in COVER],
+)
 def test_a_run_with_each_agent_teacher_and_strategy(agent: str, teacher: str, strategy: str, tmp_path: Path) -> None:
     env = near if teacher in POSITIVE else None
     result = api.train(config_of(agent, strategy, teacher), env=env, out=tmp_path / "run", progress=False)
@@ -153,6 +157,7 @@ def test_every_teacher_of_an_agent_that_asks_at_random(agent: str, tmp_path: Pat
         check(folder, agent, teacher, "uniform")
 
 
+@pytest.mark.slow
 def test_pebble_killed_and_stopped_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     """SIGKILL between a session and the next checkpoint, SIGTERM after the session that follows."""
     config, whole, folder = config_of("pebble", "disagreement", "noisy"), tmp_path / "whole", tmp_path / "run"

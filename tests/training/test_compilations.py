@@ -78,6 +78,7 @@ def test_nothing_is_compiled_after_the_warm_up_and_nothing_grows(tmp_path: Path,
     assert grown(sizes, 300) == []
 
 
+@pytest.mark.slow
 def test_the_check_sees_a_leak(tmp_path: Path) -> None:
     sizes = watch(tiny(steps=500, ceiling=True, **STEADY), tmp_path / "run", leak=True)
     assert set(grown(sizes, 300)) >= {"arrays", "objects"}
