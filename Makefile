@@ -25,7 +25,7 @@ demo-metaworld: $(READY) ## a robot arm learns to close a door from preferences,
 test: $(READY) ## the tests that take minutes
 	@scripts/gl
 	@scripts/browser
-	$(BIN)/pytest -n 3 --dist worksteal -m "not slow"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow"
 
 test-all: $(READY) ## all tests, also those that learn, and the campaigns of faults
 	@scripts/gl

@@ -79,7 +79,7 @@ def numpy_mlp(network: MLP, x: np.ndarray) -> np.ndarray:
 def bounded_memory() -> Iterator[None]:
     """Forget what jax has compiled once it fills the memory of a small machine: it forgets nothing by itself."""
     yield
-    if resident_megabytes() > 2000:
+    if resident_megabytes() > 3000:
         jax.clear_caches()
         gc.collect()
         with suppress(AttributeError):  # another C library hands freed memory back by itself

@@ -225,6 +225,7 @@ print(result.labels, action.shape, abs(action).max() <= 1)
 """
 
 
+@pytest.mark.slow
 def test_a_script_of_a_user(tmp_path: Path) -> None:
     """Without `if __name__ == "__main__"`: the workers do not run the script again."""
     (tmp_path / "mine.py").write_text(SCRIPT.replace("OUT", repr(str(tmp_path / "run"))))

@@ -83,6 +83,7 @@ def hold(data: dict[str, Any], columns: dict[str, str]) -> None:
             assert all(isinstance(value, str) or math.isfinite(value) for value in row.values()), row
 
 
+@pytest.mark.slow
 def test_plan(tiny: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "plan.json"
     words = ["plan", *tiny, "--seeds", "1", "2", "--repetitions", "2", "--profile", "--out", str(out)]

@@ -105,6 +105,7 @@ def test_policy_and_planner_find_the_best_action(tmp_path: Path) -> None:
     assert scores["planner/return"] > -0.3 and scores["policy/return"] > -0.3  # of 10 decisions; at random: -4.2
 
 
+@pytest.mark.slow
 def test_the_best_action_is_found_from_preferences(tmp_path: Path) -> None:
     """Returns of 10 decisions; at random: -4.2, and -17 at the worst action."""
     config = small(ceiling=False, steps=800, preferences={"budget": 200, "strategy": "uniform"})

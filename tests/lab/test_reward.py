@@ -226,6 +226,7 @@ def test_fewer_labels_in_a_long_buffer_are_the_same_fit(config: Config, recorded
 # The command.
 
 
+@pytest.mark.slow
 def test_more_labels_give_a_better_reward_and_everything_is_written(
     run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,6 +44,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     served.stop()
 
 
+@pytest.mark.slow
 def test_a_run_taught_from_another_machine_is_the_run_of_the_oracle(tmp_path: Path, page: Served) -> None:
     out, double = tmp_path / "run", tmp_path / "double"
     person = Annotator(page, double, out)

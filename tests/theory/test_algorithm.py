@@ -54,6 +54,7 @@ def test_greedy_is_stuck_where_the_optimist_is_not() -> None:
     assert last(Method("greedy")) > 1.0
 
 
+@pytest.mark.slow
 def test_regret_is_sublinear_for_the_linear_kernel_with_the_proof_s_coefficients() -> None:
     """No share of them: the coefficients with which the theorem is proved."""
     (row, *_) = study(Regret(kernel="linear", episodes=40, repeats=4, scale=(1.0,))).tables.popitem()[1]

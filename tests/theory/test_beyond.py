@@ -86,6 +86,7 @@ def test_the_study_of_comparisons_has_every_agent() -> None:
     assert all(row["bonus_first"] > 0 for row in rows)
 
 
+@pytest.mark.slow
 def test_ensembles_learn_the_data_and_the_posterior_knows_more() -> None:
     found = ensembles.study(Ensembles(repeats=2, points=20, members=2, updates=200))
     regions = {(row["model"], row["region"]): row for row in found.tables["by region"]}

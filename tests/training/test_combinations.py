@@ -54,7 +54,7 @@ COVER = [
     ("ubp2", "equal", "entropy"),
     ("mbp", "myopic", "uniform"),
 ]
-QUICK = {agent: (agent, *others) for agent, *others in reversed(COVER)}.values()  # the first of each agent
+QUICK = [COVER[0], COVER[4], COVER[7], COVER[11]]  # one of each kind of agent
 
 
 def config_of(agent: str, strategy: str = "uniform", teacher: str = "oracle") -> Config:

@@ -58,6 +58,7 @@ def test_every_agent(tmp_path: Path, agent: str, seeds: int) -> None:
         assert_same_run(one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("agent", "at"),
     [

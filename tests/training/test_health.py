@@ -52,6 +52,7 @@ def test_other_agents_are_watched_too(tmp_path: Path, agent: str) -> None:
     assert evidence(tmp_path / "run")[0]["seed"] == 0
 
 
+@pytest.mark.slow
 def test_of_several_seeds_the_one_that_diverged_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent whose second seed goes wrong at decision 100: its first weights tell it which it is."""
     make = AGENTS["ubp2"]

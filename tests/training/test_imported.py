@@ -113,6 +113,7 @@ def test_killed_again_and_again(file: Path, whole: Path, tmp_path: Path, seed: i
     assert_same_run(folder, whole)
 
 
+@pytest.mark.slow
 def test_a_run_that_stood_still_learns_from_what_was_added(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -158,6 +158,7 @@ def test_killed_again_and_again(reference: Callable[[Config], Path], tmp_path: P
     assert_same_run(folder, whole)
 
 
+@pytest.mark.slow
 def test_stopped_on_the_command_line(reference: Callable[[Config], Path], tmp_path: Path) -> None:
     """SIGTERM, then Ctrl-C, each in the middle of an episode; with the environment in a worker process."""
     config, folder = tiny(environment={"in_process": False}), tmp_path / "run"

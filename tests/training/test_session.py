@@ -162,6 +162,7 @@ def test_sessions_of_only_skips(tmp_path: Path, capfd: pytest.CaptureFixture[str
     assert main(["plot", str(tmp_path / "run"), "--out", str(tmp_path / "curve.png")]) == 0
 
 
+@pytest.mark.slow
 def test_a_teacher_of_ones_own_for_several_seeds_and_after_a_stop(tmp_path: Path) -> None:
     config = tiny(evaluation={"every": 300})
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"

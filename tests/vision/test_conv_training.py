@@ -87,6 +87,7 @@ def test_a_frame_stands_before_its_action(envs: VectorEnv, film: Film) -> None:
         frame = envs.receive().obs[0]
 
 
+@pytest.mark.slow
 def test_it_learns_to_draw_and_is_a_function_of_its_seed(film: Film) -> None:
     few = conv_training.fit(film, updates=3, seed=5)
     many = conv_training.fit(film, updates=60, seed=5)
