@@ -127,6 +127,7 @@ def test_pebble(tiny: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert max(same.values()) < 1e-2
 
 
+@pytest.mark.slow
 def test_train(tiny: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     data = run(["train", *tiny, "--env", "toy/reach", "--decisions", "20", "--seeds", "2"], capfd)
     hold(data, COLUMNS["train"])

@@ -71,7 +71,8 @@ def run(config: Config, folder: Path, seeds: int, env: Any = Fragile) -> list[Pa
     return population.members(folder)
 
 
-@pytest.mark.parametrize("seeds", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [1, 2])
 def test_a_lost_episode_is_discarded_and_counted(tmp_path: Path, seeds: int, capsys: Any) -> None:
     """And a run that is stopped and goes on is the run that was not: nothing of the discarded frames is left."""
     members = run(SHORT, tmp_path / "whole", seeds)

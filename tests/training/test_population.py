@@ -94,9 +94,8 @@ def assert_close_run(one: Path, other: Path) -> None:
             assert x[key] == pytest.approx(y[key], rel=5e-3, abs=5e-3, nan_ok=True), key
 
 
-@pytest.mark.parametrize(
-    ("mode", "first", "steps"), [("preferences", 3, 160), pytest.param("ceiling", 5, 120, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "first", "steps"), [("preferences", 3, 160), ("ceiling", 5, 120)])
 def test_each_seed_does_what_it_would_do_alone(mode: str, first: int, steps: int, tmp_path: Path) -> None:
     """With episodes of different lengths, so that sessions and phases of the seeds come at different decisions."""
     config = dataclasses.replace(SHORT, seed=first, steps=steps, ceiling=mode == "ceiling")

@@ -246,6 +246,7 @@ def saved_decisions(folder: Path) -> list[int]:
     return sorted(int(path.name) for path in (folder / "checkpoints").iterdir())
 
 
+@pytest.mark.slow
 def test_a_finished_run_goes_on_with_more_steps(reference: Callable[[Config], Path], tmp_path: Path) -> None:
     """Also when the longer run is stopped in its turn: from then on it is the longer one."""
     short = tiny(steps=210, evaluation={"every": 210})
