@@ -45,8 +45,8 @@ def shared_programs(config: Config, agent: Agent, spec: EnvSpec, seeds: Sequence
 
     Programs of an agent or a query strategy of somebody's own are made anew: the code behind them may have changed.
     """
-    named = {"agent": config.agent, "preferences.strategy": config.preferences.strategy}
-    if any(name in config_files.FURTHER.get(setting, ()) for setting, name in named.items()):
+    values = dict(config_files.leaves(config))
+    if any(values[setting] in config_files.FURTHER.get(setting, ()) for setting in config_files.REGISTERED):
         return make_programs(config, agent, spec, seeds)
     key = repr((traced(config), spec, len(seeds), sorted(jax.config.values.items())))
     found, keys = _KEPT.get(key, lambda: make_programs(config, agent, spec, seeds)), roots(seeds)
