@@ -92,7 +92,7 @@ def test_numbers_that_are_not_finite_are_refused(made: Callable[..., Path], tmp_
 def sql(folder: Path, *statements: str) -> None:
     """Change a store behind its back."""
     with sqlite3.connect(folder / "labels.sqlite") as raw:
-        for name in ("queries_stay", "answers_stay", "answers_last", "checks_stay"):
+        for name in ("queries_stay", "queries_last", "answers_stay", "answers_last", "checks_stay"):
             raw.execute(f"DROP TRIGGER {name}")
         for statement in statements:
             raw.execute(statement)

@@ -25,6 +25,7 @@ from ubp2.labelling.options import TRAINER_VARIABLE
 from ubp2.labelling.serve import Served, start
 from ubp2.preference.exchange import Event, Exchange, Place
 from ubp2.preference.store import LabelStore
+from ubp2.preference.verification import verify
 from ubp2.storage.archive import EpisodeArchive
 from ubp2.storage.runs import Run
 from ubp2.terminal.cli import main
@@ -282,3 +283,23 @@ def test_an_answer_from_elsewhere_is_what_was_said(tmp_path: Path) -> None:
         assert [each[1:] for each in second.events(0, 10, without="x")] == [each[1:] for each in events]
         unknown = events[0]._replace(id=9, place=Place(5, 0, events[0].place.fingerprint))
         assert second.take_in([unknown], "page/") == 0, "a question that is not known here"
+    assert verify(tmp_path / "b").problems == [], "what came twice leaves no gap that looks like a loss"
+
+
+def test_an_undo_arrives_also_after_the_trainer_has_left_its_course(tmp_path: Path) -> None:
+    """A trainer that resumes says answers once more to itself; the page knows them, and may know better by now."""
+    first, other = [question(0), question(1)], [question(0), question(2)]
+    with LabelStore(tmp_path / "run") as run, LabelStore(tmp_path / "double") as double:
+        for queries in (first, other):
+            run.ask(1, 0, queries, "uniform")
+            double.ask(1, 0, queries, "uniform")
+        double.ask(1, 0, first, "uniform")
+        double.answer(double.session(0)[1].id, 1.0, annotator="ann", key="ann/1")
+        with Exchange(tmp_path / "run") as here, Exchange(tmp_path / "double") as there:
+            here.take_in(there.events(0, 10, without=" trainer/"), "page/")
+            run.ask(1, 0, first, "uniform")  # the answered question is current again, and its answer said again
+            double.withdraw("ann", key="ann/undo")
+            there.take_in(here.events(0, 10, without="page/"), " trainer/")
+            here.take_in(there.events(0, 10, without=" trainer/"), "page/")
+        assert run.given() == double.given() == []
+        assert run.waiting() == double.waiting() == 2, "what the trainer waits for can be answered"

@@ -103,7 +103,12 @@ def test_a_changed_answer_hides_the_earlier_and_history_is_kept(store: LabelStor
     assert [a.label for a in store.answers(up_to=2)] == [0.0]
     with sqlite3.connect(tmp_path / "labels.sqlite") as raw:
         assert [row[0] for row in raw.execute("SELECT label FROM answers ORDER BY id")] == [1.0, 0.0, 1.0]
-        for statement in ("DELETE FROM answers", "UPDATE answers SET label = 0", "DELETE FROM queries"):
+        for statement in (
+            "DELETE FROM answers",
+            "UPDATE answers SET label = 0",
+            "DELETE FROM queries",
+            "UPDATE queries SET left_obs = right_obs",
+        ):
             with pytest.raises(sqlite3.IntegrityError, match="kept"):
                 raw.execute(statement)
 
@@ -224,7 +229,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path):
     LabelStore(path).close()
     with sqlite3.connect(path) as raw:
         raw.execute("PRAGMA user_version=9")
-    with pytest.raises(UserError, match="schema version 9 and this ubp2 reads up to 3"):
+    with pytest.raises(UserError, match="schema version 9 and this ubp2 reads up to 4"):
         LabelStore(path)
 
 

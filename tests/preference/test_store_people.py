@@ -132,3 +132,27 @@ def test_a_file_of_the_first_version_is_read_with_its_answers(tmp_path: Path) ->
         assert [each.label for each in store.answers()] == [1.0]
         assert store.withdraw("ann", key="u") == 1
         assert store.answers() == []
+
+
+def test_where_the_questions_are_is_known_without_reading_them(store: LabelStore) -> None:
+    first, second, third = ids(store)
+    store.answer(first, 1.0, annotator="ann", key="a")
+    assert [each.id for each in store.open()] == [second, third]
+    assert [each.id for each in store.open(overlap=2)] == [first, second, third]
+    placed, pending = store.placed(second), store.question(second)
+    assert placed is not None and pending is not None
+    assert placed[:4] == (*pending[:1], pending.decision, pending.session, pending.position)
+    assert (*placed.left, *placed.right, placed.length) == (*pending.query[4:8], len(pending.query.left_obs))
+    assert store.placed(999) is None
+    store.note({"phase": "planning", "judged:1": 0.25})
+    assert store.notes(plain=True) == {"phase": "planning"}
+
+
+def test_where_an_imported_label_came_from_is_never_changed(store: LabelStore, tmp_path: Path) -> None:
+    store.answer(ids(store)[0], 1.0, annotator="ann", key="a")
+    with LabelStore(tmp_path / "other.sqlite") as other:
+        other.take_in(store.labels("run"))
+    with sqlite3.connect(tmp_path / "other.sqlite") as connection:
+        for statement in ("DELETE FROM origins", "UPDATE origins SET run = 'mine'"):
+            with pytest.raises(sqlite3.IntegrityError, match="origins are kept"):
+                connection.execute(statement)

@@ -148,7 +148,7 @@ class Courier:
     def _round(self, store: LabelStore, archive: EpisodeArchive, exchange: Exchange) -> None:
         """Everything that is new, there and back."""
         self._answers(exchange)
-        notes = store.notes()
+        notes = store.notes(plain=True)
         if notes.get("beat", 0.0) < self._began and not self._stop.is_set():
             return  # a run that resumes may still take back what it did after its checkpoint
         self._send_episodes(archive)
@@ -200,21 +200,22 @@ class Courier:
                 earlier = {number: own for number, own in self._questions.items() if number < session}
                 self._questions = {**earlier, session: prints}
                 self._given = 0  # answers that were given before their question was known there
+                self._beaten = float("-inf")  # what is known of them goes with them
 
     def _send_notes(self, store: LabelStore, notes: Mapping[str, Any]) -> None:
-        """A sign of life, and what the reward model thinks of the questions."""
-        fresh = [name for name in notes if name.partition(":")[0] in ABOUT and name not in self._told]
+        """Every `BEAT` seconds: a sign of life, and what the reward model thinks of the questions."""
         now = time.monotonic()
-        if not fresh and now - self._beaten < BEAT and not self._stop.is_set():
+        if now - self._beaten < BEAT and not self._stop.is_set():
             return
-        about = []
-        for name in fresh:
+        fresh, about = {}, []
+        for what in ABOUT:
+            fresh |= {name: value for name, value in store.notes(f"{what}:").items() if name not in self._told}
+        for name, value in fresh.items():
             what, _, id = name.partition(":")
-            question = store.question(int(id))
+            question = store.placed(int(id))
             if question is not None:
-                about.append([question.session, question.position, what, notes[name]])
-        plain = {name: value for name, value in notes.items() if ":" not in name}
-        self._post("notes", {"notes": plain, "about": about})
+                about.append([question.session, question.position, what, value])
+        self._post("notes", {"notes": notes, "about": about})
         self._told.update(fresh)
         self._beaten = now
 

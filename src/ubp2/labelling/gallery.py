@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 from urllib.parse import quote
 
-from ubp2.labelling.view import Question
+from ubp2.preference.records import Placed
 
 __all__ = ["ClipSource", "Gallery"]
 
@@ -32,17 +32,17 @@ class Gallery:
         self._clips = clips
         self._ids: dict[int, tuple[str, str]] = {}  # by question: to want a clip costs a look into the archive
 
-    def prepare(self, questions: Collection[Question]) -> None:
+    def prepare(self, questions: Collection[Placed]) -> None:
         """Have the clips of the next questions made, so that the first to be handed one need not wait."""
         for question in islice(questions, AHEAD):
             if question.id not in self._ids:
                 self._want(question, soon=False)
 
-    def failed(self, question: Question) -> bool:
+    def failed(self, question: Placed) -> bool:
         """Whether one of the clips was tried and could not be made."""
         return any(self._clips.state(clip).failed for clip in self._ids.get(question.id, ()))
 
-    def pair(self, question: Question, swapped: bool) -> dict[str, Any]:
+    def pair(self, question: Placed, swapped: bool) -> dict[str, Any]:
         """Both sides, as shown."""
         states = [self._clips.state(clip) for clip in self._ids.get(question.id, ())]
         if not states or not all(state.ready for state in states):
@@ -52,7 +52,7 @@ class Gallery:
             left, right = right, left
         return {"left": left, "right": right, "length": question.length}
 
-    def _want(self, question: Question, *, soon: bool) -> None:
+    def _want(self, question: Placed, *, soon: bool) -> None:
         left, right = (self._clips.want(*end, question.length, soon=soon) for end in (question.left, question.right))
         self._ids[question.id] = (left, right)
 

@@ -1,7 +1,7 @@
 """What the desk knows of the store between two looks at it.
 
 Another process, the trainer, writes to the store as well, so the desk looks again now and then; its own writes it adds
-at once. A look reads every open question, and so the pause between two grows with what one costs.
+at once. A look reads where every open question is, and so the pause between two grows with what one costs.
 """
 
 from __future__ import annotations
@@ -9,30 +9,15 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-from ubp2.preference.store import Given, LabelStore, Pending
+from ubp2.preference.records import Placed
+from ubp2.preference.store import Given, LabelStore
 
-__all__ = ["Question", "View"]
+__all__ = ["View"]
 
 PAUSE = 0.5  # seconds between two looks, at least
 SHARE = 0.1  # of the time may be spent looking
-
-
-class Question(NamedTuple):
-    """Where the two segments of a question are."""
-
-    id: int
-    left: tuple[int, int]  # episode, first decision
-    right: tuple[int, int]
-    length: int
-
-    @classmethod
-    def of(cls, pending: Pending) -> Question:
-        """What the clips of a question need to be found."""
-        query = pending.query
-        left, right = (query.left_episode, query.left_start), (query.right_episode, query.right_start)
-        return cls(pending.id, left, right, len(query.left_obs))
 
 
 class View:
@@ -47,9 +32,9 @@ class View:
     ) -> None:
         """`alive`: whether a trainer is at work. A resumed one makes episodes after its checkpoint again."""
         self._store, self._overlap, self._alive, self._clock = store, overlap, alive, clock
-        self._known: dict[int, Question] = {}
+        self._known: dict[int, Placed] = {}
         self._next_look = float("-inf")
-        self.open: dict[int, Question] = {}
+        self.open: dict[int, Placed] = {}
         self.given: dict[str, dict[int, Given]] = {}  # by annotator, in the order of the answers
         self.answers: Counter[int] = Counter()
         self.labels: Counter[int] = Counter()  # answers that carry weight
@@ -63,10 +48,10 @@ class View:
         started = self._clock()
         if not now and started < self._next_look:
             return
-        self.notes = self._store.notes()
-        pending = self._store.pending(overlap=self._overlap)
+        self.notes = self._store.notes(plain=True)
+        found = self._store.open(self._overlap)
         reached = self.notes.get("decision") if self._alive() else None
-        self.open = {each.id: Question.of(each) for each in pending if reached is None or each.decision <= reached}
+        self.open = {each.id: each for each in found if reached is None or each.decision <= reached}
         self._known |= self.open
         self.given, self.answers, self.labels, self.checked = {}, Counter(), Counter(), {}
         for given in self._store.given():
@@ -78,13 +63,13 @@ class View:
         ended = self._clock()
         self._next_look = ended + max(PAUSE, (ended - started) / SHARE)
 
-    def question(self, id: int) -> Question | None:
+    def question(self, id: int) -> Placed | None:
         """Any question that ever was, open or not."""
         if id not in self._known:
-            found = self._store.question(id)
+            found = self._store.placed(id)
             if found is None:
                 return None
-            self._known[id] = Question.of(found)
+            self._known[id] = found
         return self._known[id]
 
     def answered(self, given: Given) -> None:

@@ -101,7 +101,8 @@ class Exchange:
                     "FROM answers b WHERE b.query = q.id AND b.annotator = :annotator), :label, :weight, :seconds, "
                     ":answered_at, :key, :swapped, :withdrawn, :reason FROM queries q WHERE q.session = :session "
                     "AND q.position = :position AND q.fingerprint = :fingerprint "
-                    "ON CONFLICT (key) WHERE key IS NOT NULL DO NOTHING",
+                    # not ON CONFLICT, which would use up an id: `verify` takes a gap for a lost row
+                    "AND NOT EXISTS (SELECT 1 FROM answers b WHERE b.key = :key)",
                     {
                         **event._asdict(),
                         **event.place._asdict(),

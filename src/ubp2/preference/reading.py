@@ -9,12 +9,14 @@ from typing import Any, Self
 
 from ubp2.preference import imported
 from ubp2.preference.imported import Label
-from ubp2.preference.records import Answered, Counts, Given, Pending, decode
+from ubp2.preference.records import Answered, Counts, Given, Pending, Placed, decode
 from ubp2.preference.schema import APPLICATION_ID, CURRENT_ANSWERS, LATEST, MIGRATIONS, QUERY_COLUMNS
 from ubp2.storage.database import Database
 from ubp2.types import Query
 
 __all__ = ["LabelReader"]
+
+_OPEN = "q.session >= 0 AND (SELECT count(*) FROM standing s WHERE s.query = q.id) < ?"
 
 
 class LabelReader:
@@ -25,11 +27,26 @@ class LabelReader:
 
     def pending(self, annotator: str | None = None, overlap: int = 1) -> list[Pending]:
         """Return the current questions with fewer than `overlap` answers, and none by `annotator`, in order."""
-        condition = (
-            "q.session >= 0 AND (SELECT count(*) FROM standing s WHERE s.query = q.id) < ? AND NOT EXISTS "
-            "(SELECT 1 FROM standing s WHERE s.query = q.id AND s.annotator IS ?)"
-        )
+        condition = f"{_OPEN} AND NOT EXISTS (SELECT 1 FROM standing s WHERE s.query = q.id AND s.annotator IS ?)"
         return self._questions(condition, (int(overlap), annotator))
+
+    def open(self, overlap: int = 1) -> list[Placed]:
+        """Return where the current questions with fewer than `overlap` answers are, in order."""
+        return self._placed(f"q.current AND {_OPEN}", (int(overlap),))
+
+    def placed(self, query_id: int) -> Placed | None:
+        """Return where one question is, current or not; None: there is none of this id."""
+        found = self._placed("q.id = ?", (int(query_id),))
+        return found[0] if found else None
+
+    def _placed(self, condition: str, parameters: tuple[Any, ...]) -> list[Placed]:
+        with self._database.read() as connection:
+            rows = connection.execute(
+                "SELECT q.id, q.decision, q.session, q.position, q.left_episode, q.left_start, q.right_episode, "
+                f"q.right_start, q.length FROM queries q WHERE {condition} ORDER BY q.session, q.position",
+                parameters,
+            ).fetchall()
+        return [Placed(*row[:4], left=row[4:6], right=row[6:8], length=row[8]) for row in rows]
 
     def waiting(self, up_to_decision: int | None = None) -> int:
         """Count the current questions, asked up to that decision, that nobody has answered."""
@@ -158,11 +175,12 @@ class LabelReader:
             ).fetchall()
         return {fingerprint for (fingerprint,) in rows}
 
-    def notes(self, prefix: str = "") -> dict[str, Any]:
-        """What the trainer has told, of names that begin with `prefix`."""
+    def notes(self, prefix: str = "", *, plain: bool = False) -> dict[str, Any]:
+        """What the trainer has told, of names that begin with `prefix`; `plain`: not what is of one question each."""
         with self._database.read() as connection:
             rows = connection.execute(
-                "SELECT name, value FROM notes WHERE substr(name, 1, ?) = ?", (len(prefix), prefix)
+                "SELECT name, value FROM notes WHERE substr(name, 1, ?) = ? AND NOT (? AND instr(name, ':'))",
+                (len(prefix), prefix, plain),
             ).fetchall()
         return {name: json.loads(value) for name, value in rows}
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ubp2.types import Query
 
-__all__ = ["Answered", "Counts", "Given", "Pending", "decode", "encode"]
+__all__ = ["Answered", "Counts", "Given", "Pending", "Placed", "decode", "encode"]
 
 
 class Pending(NamedTuple):
@@ -23,6 +23,18 @@ class Pending(NamedTuple):
     position: int
     strategy: str
     query: Query
+
+
+class Placed(NamedTuple):
+    """Where a question stands and where its two segments are, without what is in them."""
+
+    id: int
+    decision: int
+    session: int
+    position: int
+    left: tuple[int, int]  # episode, first decision
+    right: tuple[int, int]
+    length: int
 
 
 class Answered(NamedTuple):

@@ -1,4 +1,8 @@
-"""The tables of the label store, as they were and as they are: rows are added and never changed or removed."""
+"""The tables of the label store, as they were and as they are.
+
+Rows are added and never removed, and what was asked and answered is never changed: of a question only whether it is
+current, and since which decision, and of a note its value. Triggers hold it.
+"""
 
 from __future__ import annotations
 
@@ -85,6 +89,13 @@ MIGRATIONS = (
         ) STRICT""",
         "CREATE TRIGGER origins_stay BEFORE DELETE ON origins BEGIN SELECT RAISE(ABORT, 'origins are kept'); END",
     ),
+    (
+        # Only `current` and `decision` of a question follow the course of the run.
+        """CREATE TRIGGER queries_last BEFORE UPDATE OF id, session, position, fingerprint, strategy, score,
+            left_episode, left_start, right_episode, right_start, length, obs_dim, action_dim, left_obs, left_action, right_obs,
+            right_action ON queries BEGIN SELECT RAISE(ABORT, 'queries are kept'); END""",
+        "CREATE TRIGGER origins_last BEFORE UPDATE ON origins BEGIN SELECT RAISE(ABORT, 'origins are kept'); END",
+    ),
 )
 
 QUERY_COLUMNS = (
@@ -98,9 +109,12 @@ CURRENT_ANSWERS = """
     AND NOT EXISTS (
         SELECT 1 FROM answers later WHERE later.query = a.query AND later.annotator = a.annotator
         AND later.revision > a.revision AND later.id <= :up_to)"""
-# What was said last to some questions is said once more, as new answers: a reader may be past their ids.
+# What was said last to some questions is said once more, as new answers: a reader may be past their ids. The key still
+# begins as it did, so that an answer that came from another machine is not sent back there as a newer one.
 ANSWER_AGAIN = """
-    INSERT INTO answers (query, annotator, revision, label, weight, seconds, answered_at, swapped, withdrawn, reason)
-    SELECT query, annotator, max(revision) + 1, label, weight, seconds, answered_at, swapped, withdrawn, reason
+    INSERT INTO answers
+    (query, annotator, revision, label, weight, seconds, answered_at, swapped, withdrawn, reason, key)
+    SELECT query, annotator, max(revision) + 1, label, weight, seconds, answered_at, swapped, withdrawn, reason,
+    key || '~' || (max(revision) + 1)
     FROM answers WHERE query IN ({questions}) GROUP BY query, annotator ORDER BY id"""
 LATEST = 2**63 - 1
