@@ -17,7 +17,7 @@ from ubp2.envs.registry import make
 from ubp2.errors import UserError
 from ubp2.labelling.clips import Clips
 from ubp2.labelling.drawing import draw, measure
-from ubp2.labelling.render_process import simulate
+from ubp2.labelling.render_process import not_written, simulate
 from ubp2.storage.archive import EpisodeArchive
 
 
@@ -150,14 +150,34 @@ def test_clips_that_do_not_exist(archive, tmp_path):
     assert not (tmp_path / "none.sqlite").exists()
 
 
+def test_annotators_are_told_of_no_files_of_the_server(archive, tmp_path, caplog):
+    archive.write_bytes(b"not a database at all" * 100)
+    with open_clips(archive) as clips:
+        failed = clips.state(clips.want(0, 0, 5)).failed
+    assert failed == "the recorded episodes cannot be read; the terminal of the server says why"
+    assert str(archive) in caplog.text
+    assert not_written(PermissionError(13, "Permission denied", "/home/me/clips")).endswith(": Permission denied")
+
+
 def test_ids_cannot_be_guessed_and_paths_do_not_come_from_outside(archive, tmp_path):
     with open_clips(archive) as clips, Clips(archive, Config(), tmp_path / "other", env=Filmed) as other:
         clip = clips.want(0, 0, 5)
         assert clips.wait(clip, LONG).ready and re.fullmatch(r"[0-9a-f]{32}", clip)
         assert other.want(0, 0, 5) != clip  # the same content under another secret
-        assert stat.S_IMODE((tmp_path / "clips" / "secret").stat().st_mode) == 0o600
+        assert stat.S_IMODE((tmp_path / "clips" / "clips.key").stat().st_mode) == 0o600
         (tmp_path / "clips" / "near.mp4").touch()
-        strange = ("", ".", "..", "../clips", "secret", f"../clips/{clip}", f"{clip}/", clip[:-1], "\0", "a" * 10_000)
+        strange = (
+            "",
+            ".",
+            "..",
+            "../clips",
+            "clips.key",
+            f"../clips/{clip}",
+            f"{clip}/",
+            clip[:-1],
+            "\0",
+            "a" * 10_000,
+        )
         for name in strange:
             assert clips.path(name, "near", "mp4") is None
             assert clips.path(clip, name, "mp4") is None
@@ -180,6 +200,9 @@ def test_a_clip_is_made_once(archive, tmp_path):
         assert clips.renderer_pid is None and path.stat().st_mtime_ns == made
         path.unlink()
         assert clips.path(clip, "near", "mp4") is None and not clips.state(clip).ready
+        assert clips.want(0, 0, 5) == clip and clips.wait(clip, LONG).ready and path.is_file()
+    (path.parent / "clip.json").unlink()
+    with open_clips(archive) as clips:  # half of it deleted while nobody looked
         assert clips.want(0, 0, 5) == clip and clips.wait(clip, LONG).ready and path.is_file()
     with EpisodeArchive(archive) as opened:
         opened.truncate(0)

@@ -37,6 +37,10 @@ def test_the_same_command_again_keeps_questions_and_answers(tmp_path: Path) -> N
     prepare([tmp_path / "one"], tmp_path / "out", pairs=4, length=5)
     with LabelStore(out / "labels.sqlite") as store:
         assert len(store.given()) == 1 and store.waiting() == 3
+    with pytest.raises(UserError, match=r"another dataset: --pairs was 4 and is 9; --length was 5 and is 6; name ano"):
+        prepare([tmp_path / "one"], out, pairs=9, length=6)
+    with pytest.raises(UserError, match=r"none that --dataset made; .* ubp2 label .*one"):
+        prepare([out], tmp_path / "one", pairs=4, length=5)
 
 
 def test_files_of_arrays_need_no_environment(tmp_path: Path) -> None:
@@ -56,6 +60,20 @@ def test_wrong_files_are_told(tmp_path: Path, arrays: dict[str, np.ndarray], mes
     np.savez(tmp_path / "a.npz", **arrays)  # type: ignore[arg-type]
     with pytest.raises(UserError, match=message):
         prepare([tmp_path / "a.npz"], tmp_path / "out", pairs=3, length=2)
+
+
+def test_files_that_are_no_arrays_are_told(tmp_path: Path) -> None:
+    np.savez(tmp_path / "whole.npz", obs=np.zeros((5, 2)), action=np.zeros((4, 1)))
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:200])
+    (tmp_path / "empty.npz").touch()
+    with (tmp_path / "one.npz").open("wb") as file:
+        np.save(file, np.zeros(3))
+    for name in ("cut", "empty", "one"):
+        with pytest.raises(UserError, match=f"{name}.npz must hold the arrays"):
+            prepare([tmp_path / f"{name}.npz"], tmp_path / "out", pairs=3, length=2)
+    np.savez(tmp_path / "wide.npz", obs=np.zeros((5, 3)), action=np.zeros((4, 1)))
+    with pytest.raises(UserError, match=r"one size each: .*whole.npz has 2 and 1 and .*wide.npz has 3 and 1"):
+        prepare([tmp_path / "whole.npz", tmp_path / "wide.npz"], tmp_path / "out", pairs=3, length=2)
 
 
 def test_too_long_segments_are_told(tmp_path: Path) -> None:

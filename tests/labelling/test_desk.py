@@ -164,6 +164,20 @@ def test_undo_of_a_pair_that_was_asked_again(place: Any):
     assert here.desk.undo("ann", "undo-0002")["id"] != pair and len(here.store.given()) == count - 1
 
 
+def test_an_undo_that_is_sent_again_to_a_new_server_takes_nothing_more_back(place: Any):
+    here = place(questions=20, again=1.0)
+    for i in range(40):
+        pair = here.shown("ann")
+        here.desk.answer("ann", pair, "left", f"key-{i:05}", 1.0)
+        if here.tickets.read("ann", pair).again:
+            break
+    while here.tickets.read("ann", pair := here.shown("ann")).again:  # a pair asked again, then a label
+        here.desk.answer("ann", pair, "left", f"key-again-{pair}"[:80], 1.0)
+    here.desk.answer("ann", pair, "left", "key-99999", 1.0)
+    assert here.desk.undo("ann", "undo-0001")["id"] == pair
+    assert place(questions=20, again=1.0).desk.undo("ann", "undo-0001")["id"] == pair
+
+
 def test_a_failed_clip_comes_last_and_is_skipped_with_its_reason(place: Any):
     here = place(questions=3)
     here.clips.states["clip-0-1-3"] = FakeClip(False, "no OpenGL")

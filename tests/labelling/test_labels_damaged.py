@@ -27,6 +27,8 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "newer": (lambda f: changed(f, lambda h: h.update(version=2)), "has version 2 of the format and this ubp2 reads 1"),
     "header": (lambda f: changed(f, lambda h: h.pop("counts") and None), "the header lacks 'counts'"),
     "sizes": (lambda f: changed(f, lambda h: h.update(obs_dim="4")), "no whole numbers above 0"),
+    "environment": (lambda f: changed(f, lambda h: h.update(env=7, spec=5)), "env, spec of the header is not what was"),
+    "bounds": (lambda f: changed(f, lambda h: h.update(spec={"action_low": 5})), "bounds of actions that are no num"),
     "answer": (lambda f: changed(f, lambda r: r.update(label=0.0), 1), "label 1 does not match its checksum"),
     "reference": (lambda f: changed(f, lambda r: r.update(left_start=5), 2), "label 2 does not match its checksum"),
     "label": (lambda f: changed(f, lambda r: r.update(label=0.3), 1), "label 0.3 is not 0, 0.5 or 1"),

@@ -62,6 +62,6 @@ class Browser:
 
 
 def browser(place: Place, token: str | None = None, *, of_a_name: Rates | None = None, **options: Any) -> Browser:
-    page = Page(place.desk, {"env": "toy/reach", "instruction": SCRIPT, "title": "run"})
+    page = Page(place.desk, {"run": "ours", "env": "toy/reach", "instruction": SCRIPT, "title": "run"})
     page.rates = of_a_name or page.rates
     return Browser(Guard(page.build(), known_names("127.0.0.1"), token, **options))

@@ -18,7 +18,7 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
@@ -34,6 +34,7 @@ __all__ = ["HANDLERS", "Page", "static_files"]
 _LOG = logging.getLogger(__name__)
 STATIC = Path(__file__).parent / "static"
 _CLIP = re.compile(r"[A-Za-z0-9_-]{1,80}")
+KEPT = ("/api/answer", "/api/undo", "/api/broken")  # what the page keeps until it is told that it is stored
 _TYPES = {"mp4": "video/mp4", "webm": "video/webm"}
 
 
@@ -103,7 +104,7 @@ class Page:
 
     async def about(self, request: Request) -> Response:
         """What does not change while the page is open."""
-        return _json({"keys": {}, **self.session})
+        return _json(self.session)
 
     async def progress(self, request: Request) -> Response:
         """Where labelling and training stand; ?annotator= counts one's own answers."""
@@ -113,6 +114,7 @@ class Page:
 
     async def dashboard(self, request: Request) -> Response:
         """Curves, the learned reward, lambda, agreement."""
+        self._require_run(request)
         return _json(await run_in_threadpool(self._dashboard.data))
 
     async def next(self, request: Request) -> Response:
@@ -141,7 +143,13 @@ class Page:
         await run_in_threadpool(self.desk.broken, who, wire.pair(fields), wire.reason(fields), key)
         return _json({"stored": True, "progress": await self._progress(who)})
 
+    def _require_run(self, request: Request) -> None:
+        """Refuse a page that was opened for another run, whose place at this port we have taken."""
+        if request.headers.get("ubp2-run", self.session["run"]) != self.session["run"]:
+            raise Refused(421, "another run is served here; reload the page")
+
     async def _person(self, request: Request) -> tuple[dict[str, Any], str]:
+        self._require_run(request)
         fields = await wire.body(request)
         who = wire.annotator(fields)
         if not self.rates.allow(who):
@@ -181,7 +189,7 @@ def _cannot_save(request: Request, error: Exception) -> Response:
     """The disk under the store: its owner is told all, the annotator what concerns her."""
     _LOG.error("%s", error)
     why = str(error).partition(";")[0].rpartition(": ")[2]
-    if request.method == "POST" and request.url.path != "/api/next":
+    if request.url.path in KEPT:
         return _json({"error": f"the server cannot save now ({why}); your answer is kept here and sent again"}, 503)
     return _json({"error": f"the server cannot read its files now ({why}); this is tried again"}, 503)
 
@@ -189,6 +197,10 @@ def _cannot_save(request: Request, error: Exception) -> Response:
 def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return _json({"error": str(error.detail)}, error.status_code)
+
+
+def _gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=400)  # nobody is there to read it
 
 
 def _unexpected(request: Request, error: Exception) -> Response:
@@ -199,5 +211,6 @@ HANDLERS: Mapping[Any, Any] = {
     Refused: _refused,
     UserError: _cannot_save,
     HTTPException: _http_error,
+    ClientDisconnect: _gone,
     Exception: _unexpected,
 }

@@ -9,7 +9,6 @@ features, of which a drawing would tell nobody anything: there such a clip fails
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import logging
@@ -28,7 +27,7 @@ from ubp2.envs.workers import Factory, write_order
 from ubp2.errors import UserError
 from ubp2.labelling.drawing import UNSCALED
 from ubp2.labelling.recorded import Recorded
-from ubp2.labelling.render_process import KINDS, Setup
+from ubp2.labelling.render_process import KINDS, Setup, not_written
 from ubp2.labelling.renderer import Keeper, Lost
 from ubp2.labelling.shelf import Shelf
 from ubp2.types import Episode
@@ -225,7 +224,7 @@ class Clips:
                 return  # stopping
             except Exception as error:  # nothing may end this thread: every later clip would wait for ever
                 _LOG.exception("clip of episode %d", wish.episode.index)
-                failed = f"the clip could not be made: {type(error).__name__}: {error}"
+                failed = f"the clip could not be made ({type(error).__name__}); the terminal of the server says why"
             with self._changed:
                 if failed is not None:
                     self._failed[wish.clip] = (failed, time.monotonic())
@@ -241,6 +240,7 @@ class Clips:
             part = self._shelf.begin()
             facts = self._keeper.make(wish.episode, wish.start, wish.length, scale, kept, part)
             if "error" in facts:
+                _LOG.warning("clip of episode %d: %s", wish.episode.index, facts.get("detail", facts["error"]))
                 return facts["error"]
             with self._changed:
                 self._shelf.finish(part, wish.clip, facts)
@@ -249,8 +249,8 @@ class Clips:
                 self._warned = True
                 _LOG.warning("note: people see drawings of the observations, not pictures: %s", facts["note"])
         except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            return f"the clip could not be written: {'the disk is full' if full else error}"
+            _LOG.warning("clip of episode %d: %s", wish.episode.index, error)
+            return not_written(error)
         except UserError as error:
             return str(error)
         finally:

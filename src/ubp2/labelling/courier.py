@@ -130,7 +130,7 @@ class Courier:
 
     def _greet(self) -> None:
         """Learn what the page has of this run."""
-        secret = run_secret(self._run.folder / "label.key")
+        secret = run_secret(self._run.folder / "label.key", self._run.folder)
         reply = self._post(
             "hello",
             {

@@ -8,10 +8,14 @@ labels go, and `ubp2 labels export` hands it to `ubp2 train --labels`.
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import shutil
+import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,10 +33,12 @@ NAME = "dataset"  # environment of episodes that no environment made
 
 
 def prepare(sources: Sequence[Path], out: Path, *, pairs: int, length: int, seed: int = 0) -> Path:
-    """Make the folder with `pairs` questions about segments of `length` decisions; one that is there stays as it is."""
+    """Make the folder with `pairs` questions about segments of `length` decisions; the same again changes nothing."""
     if pairs < 1 or length < 1:
         raise UserError(f"--pairs and --length must be at least 1, got {pairs} and {length}")
+    made_of = {"dataset": [str(source.resolve()) for source in sources], "pairs": pairs, "length": length}
     if (out / "config.yaml").exists():
+        _require_same(out, made_of)
         return out
     found = [_config(source) for source in sources]
     config = next((own for own in found if own is not None), Config(env=NAME))
@@ -45,12 +51,44 @@ def prepare(sources: Sequence[Path], out: Path, *, pairs: int, length: int, seed
     custom = () if any(own is not None for own in found) else ("environment",)
     with Run.create(out, config, custom=custom) as run, _removed_on_error(out):
         with EpisodeArchive(run.episodes) as archive:
-            for index, episode in enumerate(episode for source in sources for episode in _episodes(source)):
+            for index, episode in enumerate(_alike(sources)):
                 archive.append(episode._replace(index=index))
             questions = _questions(archive, pairs, length, seed)
         with LabelStore(run.labels) as store:
             store.ask(0, 0, questions, "uniform")
+        run.note({"dataset": made_of})  # last: without it the folder is no dataset
     return out
+
+
+def _require_same(out: Path, made_of: dict[str, Any]) -> None:
+    """Refuse a folder that another command made: its questions are others."""
+    known = Run.open(out).info().get("dataset")
+    serve = f"name another folder, or serve its questions as they are: ubp2 label {shlex.quote(str(out))}"
+    if known is None:
+        raise UserError(f"{out} is a run, and none that --dataset made; {serve}")
+    different = [
+        f"--{name} was {_words(known[name])} and is {_words(made_of[name])}"
+        for name in made_of
+        if known[name] != made_of[name]
+    ]
+    if different:
+        raise UserError(f"{out} holds another dataset: {'; '.join(different)}; {serve}")
+
+
+def _words(value: Any) -> str:
+    return " ".join(value) if isinstance(value, list) else str(value)
+
+
+def _alike(sources: Sequence[Path]) -> Iterator[Episode]:
+    """The episodes of all sources, which must be of one size to be compared."""
+    sizes: dict[tuple[int, int], Path] = {}
+    for source in sources:
+        for episode in _episodes(source):
+            sizes.setdefault((episode.obs.shape[1], episode.action.shape[1]), source)
+            if len(sizes) > 1:
+                said = " and ".join(f"{of} has {d} and {a}" for (d, a), of in sizes.items())
+                raise UserError(f"observations and actions of a dataset have one size each: {said}; label them apart")
+            yield episode
 
 
 @contextmanager
@@ -79,7 +117,7 @@ def _episodes(source: Path) -> Iterator[Episode]:
     try:
         with np.load(source, allow_pickle=False) as arrays:
             obs, action = (np.asarray(arrays[name], np.float32) for name in ("obs", "action"))
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{source} must hold the arrays obs [T+1, D] and action [T, A]: {error}") from None
     if obs.ndim != 2 or action.ndim != 2 or len(obs) != len(action) + 1:
         raise UserError(f"{source}: obs must be [T+1, D] and action [T, A], got {obs.shape} and {action.shape}")

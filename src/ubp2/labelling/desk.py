@@ -228,11 +228,12 @@ class Desk:
     def _take_back(self, annotator: str, key: str) -> Ticket | None:
         """Undo what was said last. A pair that was asked again is no label: it is only shown once more."""
         self._view.look(now=True)
+        name = f"{annotator}/undo/{key}"
         ticket = self._last_check(annotator)
-        if ticket is not None:
+        if ticket is not None and not self.store.knows(name):  # a server before this one may have done it
             self._undone[annotator] = ticket
             return ticket
-        question = self.store.withdraw(annotator, key=f"{annotator}/undo/{key}")
+        question = self.store.withdraw(annotator, key=name)
         self._view.look(now=True)
         return None if question is None else Ticket(question)
 

@@ -18,6 +18,7 @@ __all__ = ["FORMAT", "VERSION", "Header", "describe", "require_same"]
 FORMAT = "ubp2-labels"
 VERSION = 1
 ARRAYS = "base64 (in Parquet: binary) of float32, little-endian, row by row: [segment_length, obs_dim or action_dim]"
+_KINDS = {"env": str, "spec": dict | None, "anonymous": bool, "runs": list, "exported": str, "software": str}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +67,17 @@ class Header:
         kinds = (int, int, int, dict, dict)
         if not all(isinstance(size, kind) for size, kind in zip(sizes, kinds, strict=True)) or min(sizes[:3]) < 1:
             raise UserError(f"{path}: the header has sizes that are no whole numbers above 0; export the labels again")
+        wrong = [name for name, kind in _KINDS.items() if not isinstance(getattr(header, name), kind)]
+        if wrong:
+            raise UserError(
+                f"{path}: {', '.join(wrong)} of the header is not what was written; export the labels again"
+            )
+        try:
+            _bounds(header.spec or {})
+        except (KeyError, TypeError, ValueError):
+            raise UserError(
+                f"{path}: the header has bounds of actions that are no numbers; export the labels again"
+            ) from None
         return header
 
 
@@ -124,13 +136,18 @@ def _sizes(header: Header) -> dict[str, int]:
 
 def _facts(env: str, settings: Mapping[str, Any], spec: Mapping[str, Any], length: int) -> dict[str, Any]:
     """What must be the same for a label to mean the same; None: unknown."""
-    bounds = [spec[name] for name in ("action_low", "action_high")] if "action_low" in spec else None
     return {
         "the environment": env,
         "environment.protocol": settings.get("protocol") if env.startswith("metaworld/") else None,
         "the size of observations": spec.get("obs_dim"),
         "the size of actions": spec.get("action_dim"),
         "the action repeat": spec.get("action_repeat"),
-        "the bounds of actions": None if bounds is None else [list(map(float, each)) for each in bounds],
+        "the bounds of actions": _bounds(spec),
         "preferences.segment_length": length,
     }
+
+
+def _bounds(spec: Mapping[str, Any]) -> list[list[float]] | None:
+    if "action_low" not in spec:
+        return None
+    return [list(map(float, spec[name])) for name in ("action_low", "action_high")]

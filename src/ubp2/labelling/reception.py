@@ -101,7 +101,7 @@ class Reception:
             body = await request.body()
             try:
                 reply = await run_in_threadpool(locked, body)
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, OverflowError) as error:
                 raise Refused(400, f"the request cannot be read: {type(error).__name__}: {error}") from None
             self._heard = time.monotonic()
             return JSONResponse(reply, headers={"cache-control": "no-store"})
@@ -124,7 +124,7 @@ class Reception:
         run, custom = str(fields["run"]), ("environment",) if fields["custom"] else ()
         if self._app is None:
             try:
-                config = from_dict(yaml.safe_load(str(fields["config"])))
+                config = from_dict(yaml.safe_load(str(fields["config"])), own_names=True)
             except (UserError, yaml.YAMLError) as error:
                 raise Refused(400, f"the trainer is of another version: {error}") from None
             Run.create(self.folder, config, custom=custom).close()

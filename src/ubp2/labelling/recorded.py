@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from ubp2.types import Episode
 
 __all__ = ["Recorded"]
 
+_LOG = logging.getLogger(__name__)
 _MEASURED, _ENOUGH = 16, 8  # episodes that give a drawing its axes, and the fewest that fix them for good
 
 
@@ -30,10 +33,12 @@ class Recorded:
 
     def read(self, index: int, start: int, length: int) -> Episode:
         """Return an episode that has the decisions [start, start + length)."""
-        try:
-            episode = self._opened().read(index)
-        except IndexError as error:
-            raise UserError(f"there is no such clip: {error}") from error
+        archive = self._opened()
+        with _unnamed():
+            count = len(archive)
+            episode = archive.read(index) if 0 <= index < count else None
+        if episode is None:
+            raise UserError(f"there is no such clip: episode {index} is not among the {count} that are recorded")
         if not (start >= 0 and length >= 1 and start + length <= len(episode.action)):
             raise UserError(
                 f"there is no such clip: episode {index} has {len(episode.action)} decisions, "
@@ -50,7 +55,8 @@ class Recorded:
             return self._scale
         archive = self._opened()
         numbers = np.unique(np.linspace(0, len(archive) - 1, _MEASURED).astype(int))
-        scale = measure([archive.read(int(number)).obs for number in numbers])
+        with _unnamed():
+            scale = measure([archive.read(int(number)).obs for number in numbers])
         if len(numbers) >= _ENOUGH:
             self._scale = scale
             self._scale_path.write_text(json.dumps(scale), encoding="utf-8")
@@ -65,6 +71,17 @@ class Recorded:
         with self._lock:
             if self._open is None:
                 if not self._path.is_file():  # opening it would make an empty one
-                    raise UserError(f"there is no such clip: {self._path} does not exist (yet)")
-                self._open = EpisodeArchive(self._path)
+                    raise UserError("there is no such clip: the record of the episodes does not exist (yet)")
+                with _unnamed():
+                    self._open = EpisodeArchive(self._path)
             return self._open
+
+
+@contextlib.contextmanager
+def _unnamed() -> Iterator[None]:
+    """Errors of the archive name its file: whoever runs the server is told which, annotators are not."""
+    try:
+        yield
+    except UserError as error:
+        _LOG.error("%s", error)
+        raise UserError("the recorded episodes cannot be read; the terminal of the server says why") from error

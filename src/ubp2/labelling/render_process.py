@@ -25,7 +25,7 @@ from ubp2.evaluation.video import write_video
 from ubp2.labelling.drawing import Scale, draw
 from ubp2.vision import reels
 
-__all__ = ["DRAWING", "KINDS", "VIEW", "Setup", "serve", "simulate"]
+__all__ = ["DRAWING", "KINDS", "VIEW", "Setup", "not_written", "serve", "simulate"]
 
 KINDS = ("mp4", "webm")
 VIEW, DRAWING = "view", "drawing"  # names for the one view of an environment without cameras, and for a drawing
@@ -123,8 +123,13 @@ def _attempt(
     except UserError as error:
         return {"error": str(error).replace(f"{job['folder']}/", "")}  # folders of the server are nobody's business
     except OSError as error:
-        reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error)
-        return {"error": f"the clip could not be written: {reason}"}
+        return {"error": not_written(error), "detail": str(error)}
+
+
+def not_written(error: OSError) -> str:
+    """What an annotator is told of an error of the disk: it names no file of the server."""
+    reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
+    return f"the clip could not be written: {reason or type(error).__name__}"
 
 
 def _look(

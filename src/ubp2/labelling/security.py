@@ -13,13 +13,15 @@ import hmac
 import html
 import ipaddress
 import json
+import re
 import secrets
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from starlette.requests import cookie_parser
 
 from ubp2.errors import UserError
 from ubp2.labelling.rates import Rates
@@ -30,6 +32,7 @@ BODY_BYTES = 16 * 1024
 TRAINER_BYTES = 256 * 2**20  # episodes and sessions of questions
 TRAINER = "/api/trainer/"  # what only a trainer on another machine asks for
 TOKEN_CHARACTERS = 22  # 128 bits in base64
+_TOKEN = re.compile(r"[A-Za-z0-9._~-]*")  # what stands as it is in an address and in a cookie
 COOKIE_SECONDS = 7 * 24 * 3600
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -72,10 +75,11 @@ def check_token(host: str, token: str | None, secret: bytes) -> str | None:
         return None if is_loopback(host) else base64.urlsafe_b64encode(own).decode()
     if token == "new":
         return secrets.token_urlsafe(24)
-    if len(token) < TOKEN_CHARACTERS or not token.isascii() or not token.isprintable() or " " in token:
+    if len(token) < TOKEN_CHARACTERS or not _TOKEN.fullmatch(token):
+        got = len(token) if _TOKEN.fullmatch(token) else "others among them"
         raise UserError(
-            f"a token has at least {TOKEN_CHARACTERS} printable characters without spaces, got {len(token)}; "
-            f"--token new makes one"
+            f"a token has at least {TOKEN_CHARACTERS} characters of A-Z, a-z, 0-9, dot, dash, underline and tilde, "
+            f"got {got}; --token new makes one"
         )
     return token
 
@@ -165,11 +169,8 @@ class Guard:
         return self.any_address and _is_address(name)
 
     def _cookie(self, headers: dict[str, str]) -> list[str]:
-        try:
-            found = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
-        except CookieError:
-            return []
-        return [found.value] if found else []
+        found = cookie_parser(headers.get("cookie", "")).get(self.cookie)  # whatever other programs of this host set
+        return [found] if found else []
 
     @property
     def cookie(self) -> str:
@@ -193,11 +194,18 @@ class Guard:
 def _check_origin(scope: dict[str, Any], headers: dict[str, str], host: str) -> None:
     """Refuse what the page of another site sends; a link there may lead to our page, and to nothing else."""
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+    if origin is not None and _place(origin) != host.lower():
         raise Refused(403, "the request comes from another site; open the page of this server itself")
     site, navigation = headers.get("sec-fetch-site"), headers.get("sec-fetch-mode") == "navigate"
     if site in ("cross-site", "same-site") and not (navigation and scope["method"] == "GET" and scope["path"] == "/"):
         raise Refused(403, "the request comes from another site; open the page of this server itself")
+
+
+def _place(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
 
 
 def _bearer(headers: dict[str, str]) -> list[str]:

@@ -42,6 +42,7 @@ class Served:
     """A label server at work."""
 
     url: str  # with the token, if there is one
+    figures: str | None  # the same without a name, which phones often cannot look up; None: it has none
     port: int
     token: str | None
     trainer_token: str | None  # for a trainer on another machine, where there may be one
@@ -91,7 +92,7 @@ def start(
         _make_room(folder)
     else:
         Run.open(folder)  # says so where it is none
-    secret = run_secret(folder / "label.key")
+    secret = run_secret(folder / "label.key", folder)
     token = check_token(host, token, secret)
     rules = Rules(overlap, again, show_agreement)
     with contextlib.ExitStack() as stack:
@@ -119,7 +120,8 @@ def start(
             raise UserError(f"the label server did not start on {host}; look at the messages above")
         port = listening.getsockname()[1]
         url = _url(host, port, token)
-        return Served(url, port, token, trainer, progress, server, thread, stack.pop_all().close)
+        figures = _url(own, port, token) if _all_addresses(host) and (own := _own_address()) else None
+        return Served(url, figures, port, token, trainer, progress, server, thread, stack.pop_all().close)
     raise AssertionError("unreachable")
 
 
@@ -159,9 +161,7 @@ def _open_page(
             "env": config.env,
             "title": folder.resolve().name,
             "instruction": instruction or config.teacher.instruction or default_instruction(config.env),
-            "cameras": list(getattr(clips, "cameras", ())),
             "show_agreement": rules.show_agreement,
-            "overlap": rules.overlap,
         }
         return desk, Page(desk, session).build(), stack.pop_all().close
     raise AssertionError("unreachable")
@@ -225,6 +225,14 @@ def _url(host: str, port: int, token: str | None) -> str:
     return f"http://{name}:{port}/" + (f"?token={token}" if token else "")
 
 
+def _own_address() -> str | None:
+    """The address of this machine in its network, in figures; None: it is in none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, contextlib.suppress(OSError):
+        sock.connect(("192.0.2.1", 9))  # sends nothing: only asks which way it would go
+        return sock.getsockname()[0]
+    return None
+
+
 def _wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
@@ -275,6 +283,8 @@ def label(args: Label) -> tuple[dict[str, Any], str]:
 
 def _greeting(args: Label, served: Served) -> list[str]:
     lines = [f"label page: {served.url}"]
+    if served.figures:
+        lines.append(f"on a phone: {served.figures}")
     if args.port and served.port != args.port:
         lines.append(f"(port {args.port} is taken)")
     if served.token:

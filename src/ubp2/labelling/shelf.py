@@ -6,20 +6,18 @@ import contextlib
 import hashlib
 import hmac
 import json
-import os
-import secrets
 import shutil
 import tempfile
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ubp2.labelling.tickets import run_secret
 from ubp2.storage.database import disk_errors
 
 __all__ = ["Shelf", "Stored"]
 
-_SECRET, _FACTS, _PART = "secret", "clip.json", ".part-"
-_SECRET_BYTES = 32
+_SECRET, _FACTS, _PART = "clips.key", "clip.json", ".part-"
 _KEYS = {"cameras", "frames", "fps", "speed", "note"}
 _IN_USE = 600.0  # seconds in which a clip that was asked for is not thrown away
 _ABANDONED = 3600.0  # seconds after which a folder that nobody finished is a dead process's
@@ -43,7 +41,7 @@ class Shelf:
         self.folder, self._limit = folder, limit
         with disk_errors(folder, None):
             folder.mkdir(parents=True, exist_ok=True)
-            self._secret = _read_secret(folder / _SECRET)
+            self._secret = run_secret(folder / _SECRET)
             found = sorted(folder.iterdir(), key=_changed)
         self._used: dict[str, float] = {}  # when a clip was last asked for, least recent first
         self._stored: dict[str, Stored] = {}
@@ -81,9 +79,11 @@ class Shelf:
         (part / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
         try:
             part.replace(self.folder / clip)
-        except OSError:  # another process was faster
-            if not (self.folder / clip / _FACTS).is_file():
-                raise
+        except OSError:  # another process was faster, or somebody has deleted half of an earlier one
+            self._take_in(clip)
+            if clip not in self._stored:
+                shutil.rmtree(self.folder / clip, ignore_errors=True)
+                part.replace(self.folder / clip)
             shutil.rmtree(part, ignore_errors=True)
         self._take_in(clip)
         self.find(clip)
@@ -112,22 +112,6 @@ class Shelf:
                 return
             total -= self._stored[clip].size
             self.drop(clip)
-
-
-def _read_secret(path: Path) -> bytes:
-    """The secret of the folder, made where there is none; only its owner may read it."""
-    with contextlib.suppress(FileNotFoundError):
-        if len(known := path.read_bytes()) == _SECRET_BYTES:
-            return known
-    handle, name = tempfile.mkstemp(prefix=_PART, dir=path.parent)  # mode 600
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(secrets.token_bytes(_SECRET_BYTES))
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    return path.read_bytes()
 
 
 def _changed(path: Path) -> float:

@@ -71,9 +71,12 @@ class Tickets:
         return hmac.new(self._secret, text.encode(), hashlib.sha256).digest()
 
 
-def run_secret(path: Path) -> bytes:
-    """The secret in this file, which is made if it is not there; two processes that make it get the same one."""
-    with disk_errors(path, path.parent):
+def run_secret(path: Path, run: Path | None = None) -> bytes:
+    """The secret in this file, which is made if it is not there; two processes that make it get the same one.
+
+    run: the folder to resume after an error of the disk.
+    """
+    with disk_errors(path, run):
         for _ in range(2):
             with suppress(FileNotFoundError):
                 text = path.read_text(encoding="ascii").strip()

@@ -82,9 +82,9 @@ def seconds(fields: Mapping[str, Any]) -> float | None:
     value = fields.get("seconds")
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
         raise Refused(400, "'seconds' is a number from 0 on, or null")
-    return min(float(value), LONGEST)
+    return float(min(value, LONGEST))  # in this order: an integer may be too large for a float
 
 
 def reason(fields: Mapping[str, Any]) -> str:

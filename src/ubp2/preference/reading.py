@@ -135,6 +135,11 @@ class LabelReader:
         """Return what annotators (or one of them) say to this run's current questions now, in the order given."""
         return self._given("standing", "s.reason", annotator)
 
+    def knows(self, key: str) -> bool:
+        """Whether there is an answer, or an undo, with this key."""
+        with self._database.read() as connection:
+            return connection.execute("SELECT 1 FROM answers WHERE key = ?", (key,)).fetchone() is not None
+
     def checks(self, annotator: str | None = None) -> list[Given]:
         """Return the answers to questions that were asked again."""
         return self._given("checks", "NULL", annotator)

@@ -92,8 +92,8 @@ MIGRATIONS = (
     (
         # Only `current` and `decision` of a question follow the course of the run.
         """CREATE TRIGGER queries_last BEFORE UPDATE OF id, session, position, fingerprint, strategy, score,
-            left_episode, left_start, right_episode, right_start, length, obs_dim, action_dim, left_obs, left_action, right_obs,
-            right_action ON queries BEGIN SELECT RAISE(ABORT, 'queries are kept'); END""",
+            left_episode, left_start, right_episode, right_start, length, obs_dim, action_dim, left_obs, left_action,
+            right_obs, right_action ON queries BEGIN SELECT RAISE(ABORT, 'queries are kept'); END""",
         "CREATE TRIGGER origins_last BEFORE UPDATE ON origins BEGIN SELECT RAISE(ABORT, 'origins are kept'); END",
     ),
 )
