@@ -49,6 +49,12 @@ class Server:
         )
         until(lambda: self._answers(), "the server answers", seconds=40)
 
+    def begin(self) -> None:
+        """Start, or forget what an earlier test did: a process for each test would cost more than most tests."""
+        if self._process is None or self._process.poll() is not None:
+            self.start()
+        urllib.request.urlopen(urllib.request.Request(f"{self.url}/forget", b""), timeout=20).close()
+
     def kill(self) -> None:
         """SIGKILL: nothing is finished, nothing is said."""
         if self._process:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.labelling.filmed import archive  # noqa: F401
-from tests.labelling.page_fixtures import chromium, clips, person, server  # noqa: F401
+from tests.labelling.page_fixtures import chromium, clips, person, server, stub  # noqa: F401
 from tests.labelling.stored import made  # noqa: F401
 from ubp2.config.schema import Config
 from ubp2.labelling.desk import Desk, Rules

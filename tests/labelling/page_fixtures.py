@@ -1,4 +1,4 @@
-"""Fixtures of the page: clips made once, a stub server and a browser for each test. `conftest.py` imports them."""
+"""Fixtures of the page: clips, a stub server and a browser, made once. `conftest.py` imports them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,19 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def server(tmp_path: Path, clips: Path) -> Iterator[Server]:
-    (tmp_path / "clips").symlink_to(clips)
-    found = Server(tmp_path)
-    found.start()
+@pytest.fixture(scope="session")
+def stub(tmp_path_factory: pytest.TempPathFactory, clips: Path) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("stub")
+    (folder / "clips").symlink_to(clips)
+    found = Server(folder)
     yield found
     found.kill()
+
+
+@pytest.fixture
+def server(stub: Server) -> Server:
+    stub.begin()
+    return stub
 
 
 @pytest.fixture(scope="session")

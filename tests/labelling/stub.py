@@ -3,10 +3,11 @@
 It stores acts as lines in FOLDER/acts.jsonl, on the disk before it answers, so that it may be killed at any time.
 FOLDER/mood.json tells it how to behave, read anew at each request:
     pairs: how many questions there are; budget; why: said when there are none left; delay: seconds before an answer is
-    stored; lose: store answers and send no reply; full: 503 on every act; failed, broken, slow: numbers of questions
-    whose clip failed to render, does not play, or is not drawn for the first two times it is asked for; lost: no clip
-    is there;
-    cameras; agreement; speed and note of the clips; instruction; dashboard.
+    stored; lose: store answers and send no reply; full: 503 on every act; run: which is served; astray: nothing of the
+    API is there; failed, broken, slow: numbers of questions whose clip failed to render, does not play, or is not drawn
+    for the first two times it is asked for; lost: no clip is there; cameras; agreement; speed and note of the clips;
+    instruction; dashboard.
+POST /forget begins anew, for the next test.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ POLICY = (
 )
 MOOD: dict[str, Any] = {
     "pairs": 40, "budget": 40, "why": "waiting for the trainer", "delay": 0.0, "lose": False, "full": False,
-    "failed": [], "lost": False, "broken": [], "slow": [], "cameras": list(CAMERAS),
+    "run": "stub", "astray": False, "failed": [], "lost": False, "broken": [], "slow": [], "cameras": list(CAMERAS),
     "agreement": True, "speed": 1.0, "note": None,
     "instruction": "Push the disc into the yellow frame, by the shortest way.", "dashboard": {},
 }  # fmt: skip
@@ -50,6 +51,10 @@ class Stub:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.acts = folder, folder / "acts.jsonl"
+        self.begin()
+
+    def begin(self) -> None:
+        """Know what is in the folder and nothing else."""
         self.done = [json.loads(line) for line in self.acts.read_text().splitlines()] if self.acts.exists() else []
         self.held: dict[int, str] = {}
         self.asked: dict[int, int] = {}
@@ -134,8 +139,8 @@ def app(stub: Stub) -> Starlette:
     async def session(request: Request) -> Response:
         mood = stub.mood
         return JSONResponse({
-            "env": "toy/disc", "title": "Push the disc", "run": "stub", "instruction": mood["instruction"],
-            "cameras": mood["cameras"], "show_agreement": mood["agreement"], "overlap": 1, "keys": {},
+            "env": "toy/disc", "title": "Push the disc", "run": mood["run"], "instruction": mood["instruction"],
+            "show_agreement": mood["agreement"],
         })  # fmt: skip
 
     async def next_pair(request: Request) -> Response:
@@ -162,7 +167,7 @@ def app(stub: Stub) -> Starlette:
     async def broken(request: Request) -> Response:
         sent = await request.json()
         stub.write({"act": "broken", "question": int(sent["pair"].split("-")[0]), **sent})
-        return JSONResponse({"progress": stub.progress(sent["annotator"])})
+        return JSONResponse({"stored": True, "progress": stub.progress(sent["annotator"])})
 
     async def undo(request: Request) -> Response:
         sent = await request.json()
@@ -182,6 +187,12 @@ def app(stub: Stub) -> Starlette:
             return Response(b"no video at all", media_type="video/webm")
         return FileResponse(path) if path.exists() and not stub.mood["lost"] else Response(status_code=404)
 
+    async def forget(request: Request) -> Response:
+        for name in ("acts.jsonl", "mood.json"):
+            (stub.folder / name).unlink(missing_ok=True)
+        stub.begin()
+        return JSONResponse({})
+
     async def progress(request: Request) -> Response:
         return JSONResponse(stub.progress())
 
@@ -189,6 +200,11 @@ def app(stub: Stub) -> Starlette:
         return JSONResponse(stub.mood["dashboard"])
 
     async def headers(request: Request, go_on: Any) -> Response:
+        mood = stub.mood
+        if mood["astray"] and request.url.path.startswith("/api/"):
+            return Response("<h1>404 Not Found</h1>", 404, media_type="text/html")
+        if request.headers.get("ubp2-run", mood["run"]) != mood["run"]:
+            return JSONResponse({"error": "another run is served here; reload the page"}, 421)
         response = await go_on(request)
         response.headers.update({"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"})
         return response
@@ -204,6 +220,7 @@ def app(stub: Stub) -> Starlette:
             Route("/api/answer", answer, methods=["POST"]),
             Route("/api/broken", broken, methods=["POST"]),
             Route("/api/undo", undo, methods=["POST"]),
+            Route("/forget", forget, methods=["POST"]),
             Route("/clips/{id}/{camera}.{kind}", clip),
         ],
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=headers)],

@@ -9,18 +9,18 @@ from tests.labelling.browser import Person, Server, until
 People = Callable[..., Person]
 
 
-def test_twenty_pairs_by_keyboard_and_mouse(person: People, server: Server) -> None:
+def test_ten_pairs_by_keyboard_and_mouse(person: People, server: Server) -> None:
     ann = person().come("Ann")
     given = []
-    for number in range(20):
+    for number in range(10):
         choice = ("left", "right", "equal", "left", "cant-tell")[number % 5]
         given.append((ann.answer(choice, by="mouse" if number % 2 else "key"), choice))
     ann.wait_saved()
-    ann.wait_text("#mine", "20 by you")
+    ann.wait_text("#mine", "10 by you")
     assert [(act["pair"], act["choice"]) for act in server.answers] == given
-    assert len({act["key"] for act in server.answers}) == len({act["question"] for act in server.answers}) == 20
+    assert len({act["key"] for act in server.answers}) == len({act["question"] for act in server.answers}) == 10
     assert all(0.3 < act["seconds"] < 30 and act["annotator"] == "Ann" for act in server.answers)
-    assert "20 of 40 answered" in ann.text("#budget-text")
+    assert "10 of 40 answered" in ann.text("#budget-text")
     assert ann.text("#phase") == "Exploring, decision 1,250 of 5,000"
     assert ann.text("#trainer") == "Waiting for your answers"
 
@@ -180,6 +180,25 @@ def test_a_server_killed_after_it_stored_does_not_get_it_twice(person: People, s
     ann.wait_saved()
     assert [act["choice"] for act in server.answers] == ["left", "equal"]
     assert server.answers[0]["pair"] == pair
+
+
+def test_another_run_in_the_place_of_ours_gets_none_of_our_answers(person: People, server: Server) -> None:
+    ann = person().come()
+    ann.see_pair()
+    server.behave(astray=True)  # what stands there now knows nothing of us
+    pair = ann.answer("left")
+    ann.wait_text("#save", "Offline, 1 kept here")
+    server.behave(run="another")
+    ann.try_now()
+    ann.wait_text("#waiting", "Another run is served here Reload the page to label it. Your answer is kept")
+    assert ann.text("#save-text") == "Another run, 1 kept here"
+    ann.page.click("#waiting-act")
+    assert ann.answer("right") == pair, "the other run has pairs of its own"
+    ann.wait_saved()
+    server.behave()
+    ann.page.reload()
+    ann.page.wait_for_selector("#toast:has-text('answered already')")
+    assert [act["choice"] for act in server.answers] == ["right"]
 
 
 def test_a_full_disk_and_a_reload_lose_nothing(person: People, server: Server) -> None:

@@ -61,6 +61,6 @@ def serve_page(stack: contextlib.ExitStack, crew: Crew, env: Factory | None) -> 
     stack.callback(served.stop)
     say(f"compare clips at: {served.url}")  # also where progress is not shown
     if served.figures:
-        say(f"on a phone: {served.figures}")
+        say(f"the same in figures: {served.figures}")
     if teacher.browser:
         serve.open_browser(served.url)

@@ -18,13 +18,13 @@ class Rates:
         self._per_second, self._burst, self._clock, self._most = per_second, burst, clock, most
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def allow(self, client: str, cost: float = 1.0) -> bool:
+    def allow(self, client: str) -> bool:
         """Whether one more request of `client` is within the rate; it then counts."""
         now = self._clock()
         left, then = self._buckets.pop(client, (self._burst, now))
         left = min(self._burst, left + (now - then) * self._per_second)
-        allowed = left >= cost
-        self._buckets[client] = (left - cost if allowed else left, now)
+        allowed = left >= 1
+        self._buckets[client] = (left - allowed, now)
         if len(self._buckets) > self._most:
             self._buckets.popitem(last=False)
         return allowed

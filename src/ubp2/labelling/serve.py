@@ -284,7 +284,7 @@ def label(args: Label) -> tuple[dict[str, Any], str]:
 def _greeting(args: Label, served: Served) -> list[str]:
     lines = [f"label page: {served.url}"]
     if served.figures:
-        lines.append(f"on a phone: {served.figures}")
+        lines.append(f"the same in figures: {served.figures}")
     if args.port and served.port != args.port:
         lines.append(f"(port {args.port} is taken)")
     if served.token:

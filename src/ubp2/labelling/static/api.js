@@ -15,19 +15,28 @@ export class Unreachable extends Error {
     this.status = status;
     this.after = after; // seconds the server asked for
   }
-  /** The server runs and does not know this browser (any more). */
-  get locked() {
-    return this.status === 401 || this.status === 403;
+  /** A server is there and takes nothing from this page as it is: no token, a wrong name, another run. */
+  get shut() {
+    return SHUT.has(this.status);
   }
 }
 
-const LATER = new Set([401, 403, 408, 425, 429]);
+const SHUT = new Set([401, 403, 421]);
+const LATER = new Set([...SHUT, 408, 425, 429]);
+
+let ours = null; // the run that this page was opened for
+
+/** Say in each request from now on whose page this is: the server of another run may take the place of ours. */
+export function belongTo(run) {
+  ours = run;
+}
 
 /** GET without a body, POST with one; the reply as an object. */
 export async function call(path, body = undefined, { seconds = 15 } = {}) {
   const gone = new AbortController();
   const timer = setTimeout(() => gone.abort(), seconds * 1000);
   const options = { signal: gone.signal, cache: "no-store", credentials: "same-origin", headers: { Accept: "application/json" } };
+  if (ours !== null) options.headers["UBP2-Run"] = ours;
   if (body !== undefined) {
     options.method = "POST";
     options.headers["Content-Type"] = "application/json";
@@ -48,7 +57,7 @@ export async function call(path, body = undefined, { seconds = 15 } = {}) {
 function checked(response, reply) {
   const { status } = response;
   if (response.ok && reply !== null && typeof reply === "object") return reply;
-  const message = (reply && typeof reply.error === "string" && reply.error) || `the server answered with ${status}`;
-  if (status >= 400 && status < 500 && !LATER.has(status)) throw new Refused(message, status);
-  throw new Unreachable(message, { status, after: Number(response.headers.get("Retry-After")) || 0 });
+  const said = typeof reply?.error === "string" && reply.error; // else it was no server of ours: a proxy, another program
+  if (said && status >= 400 && status < 500 && !LATER.has(status)) throw new Refused(said, status);
+  throw new Unreachable(said || `the server answered with ${status}`, { status, after: Number(response.headers.get("Retry-After")) || 0 });
 }

@@ -1,26 +1,27 @@
 // The page: who labels, which pair is shown, what was answered. Saving is the outbox's, playing the player's.
 
-import { call, Refused } from "./api.js";
+import { belongTo, call, Refused } from "./api.js";
 import { Dashboard } from "./dashboard.js";
 import { $, el, randomKey, say, shelf, sleep } from "./dom.js";
 import { Keys } from "./keys.js";
 import { Outbox } from "./outbox.js";
 import { Labelling } from "./labelling.js";
 import { askName, openHelp, setUpDialogs } from "./dialogs.js";
-import { saving, sentence } from "./words.js";
+import { saving, sentence, shut } from "./words.js";
 
 const NAME = "ubp2.annotator";
 
 async function main() {
   dropToken();
   const session = await firstSession();
-  const keys = new Keys(session.keys);
+  belongTo(session.run);
+  const keys = new Keys();
   describe(session);
   setUpDialogs(keys);
-  const outbox = new Outbox(session.run ?? `${session.env}:${session.title}`, tabName());
+  const outbox = new Outbox(session.run, tabName());
   showSaving(outbox);
   const annotator = shelf.get(NAME) ?? (await nameFromDialog(""));
-  const labelling = new Labelling({ session, keys, outbox, annotator, toast });
+  const labelling = new Labelling({ session, outbox, annotator, toast });
   showName(annotator);
   $("who").addEventListener("click", async () => {
     const name = await nameFromDialog(labelling.annotator);
@@ -46,8 +47,9 @@ async function firstSession() {
     try {
       return await call("/api/session");
     } catch (error) {
-      say($("waiting-title"), error.locked ? "This link is not complete" : "The server does not answer");
-      say($("waiting-text"), `${sentence(error.message)} ${error.locked ? "Open the whole link that the terminal printed, with its token." : "Trying again."}`);
+      const [title, text] = error.shut ? shut(error).words : ["The server does not answer", `${sentence(error.message)} Trying again.`];
+      say($("waiting-title"), title);
+      say($("waiting-text"), text);
       if (error instanceof Refused) return new Promise(() => {}); // nothing that waiting would mend
       await sleep(Math.min(8000, 500 * 2 ** tries));
     }
@@ -87,13 +89,13 @@ function showSaving(outbox) {
   const show = () => {
     const state = outbox.state;
     $("save").dataset.state = state.name;
-    $("save").title = state.why ? sentence(state.why) : "";
+    $("save").title = state.trouble ? sentence(state.trouble.message) : "";
     const spoken = saving(state);
     // The countdown is for eyes; a screen reader hears the change, not each second.
     $("save").setAttribute("aria-live", state.name === "saving" || /again in|trying/.test(spoken) && $("save").dataset.told === state.name ? "off" : "polite");
     $("save").dataset.told = state.name;
     say($("save-text"), spoken);
-    $("save-now").hidden = state.name !== "offline" && state.name !== "locked";
+    $("save-now").hidden = state.name !== "offline" && state.name !== "shut";
   };
   outbox.addEventListener("change", show);
   $("save-now").addEventListener("click", () => outbox.hurry());
@@ -154,7 +156,7 @@ function onKey(event, keys, labelling) {
 
 let toastTimer;
 /** A sentence that passes; it is also read out. */
-export function toast(text, seconds = 6) {
+function toast(text, seconds = 6) {
   const place = $("toast");
   clearTimeout(toastTimer);
   place.hidden = false;

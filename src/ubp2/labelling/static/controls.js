@@ -2,7 +2,6 @@
 
 import { $, el, say, shelf } from "./dom.js";
 import { Player, SPEEDS } from "./player.js";
-import { shown } from "./keys.js";
 import { aboutClips, cameraName } from "./words.js";
 
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
@@ -12,24 +11,16 @@ export class Controls {
   #shape = "";
 
   /** `reload` is called when the same pair is to be shown from another camera. */
-  constructor(session, keys, reload) {
+  constructor(session, reload) {
     const sides = [...document.querySelectorAll(".side")];
     this.player = new Player(Object.fromEntries(sides.map((side) => [side.dataset.side, side.querySelector(".frame")])));
     this.memory = `ubp2.camera.${session.env}`;
     this.reload = reload;
-    this.still = calm.matches; // somebody who wants little motion, or has paused, starts the clips by hand
-    for (const button of document.querySelectorAll(".answer")) this.#label(button, keys.of(button.dataset.choice));
-    this.#label($("undo"), keys.of("undo"));
+    this.still = calm.matches; // somebody who wants little motion starts the clips by hand, until they have
     this.#wire(sides);
     this.#setSpeed(Number(shelf.get("ubp2.speed")) || 1);
     this.#setLarger(shelf.get("ubp2.larger") === "yes");
     this.#show();
-  }
-
-  #label(button, keys) {
-    button.querySelector("kbd").textContent = shown(keys[0]);
-    button.querySelector("kbd").setAttribute("aria-hidden", "true");
-    button.setAttribute("aria-keyshortcuts", keys.map((key) => (key === " " ? "Space" : key)).join(" "));
   }
 
   #wire(sides) {

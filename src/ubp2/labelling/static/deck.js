@@ -63,16 +63,6 @@ export class Deck {
     this.state = "ready";
     return this;
   }
-
-  clear() {
-    this.#round += 1;
-    Object.assign(this, { pair: null, camera: null, state: "empty", error: null });
-    for (const video of this.list) {
-      video.pause();
-      video.removeAttribute("src");
-      video.load();
-    }
-  }
 }
 
 async function loadOne(video, side, camera, name, overtaken) {

@@ -11,6 +11,8 @@ export function setUpDialogs(keys) {
     event.preventDefault();
     $("help-dialog").close();
   });
+  $("keys-on").checked = keys.on;
+  $("keys-on").addEventListener("change", () => { keys.on = $("keys-on").checked; });
   $("keys").replaceChildren(...keys.table.map(([meaning, list]) =>
     el("tr", {}, el("th", { scope: "row" }, meaning), el("td", {}, list.flatMap((key, at) => [at ? " or " : "", el("kbd", {}, key)])))));
 }
@@ -49,11 +51,10 @@ export function askName(before) {
   });
 }
 
-/** Ask what is wrong with a pair; its reason, or null when cancelled. `known` is what the page saw itself. */
-export function askProblem(known = "") {
+/** Ask what is wrong with a pair; its reason, or null when cancelled. */
+export function askProblem() {
   const dialog = $("problem-dialog");
   $("problem-form").reset();
-  $("problem-text").value = known;
   return new Promise((done) => {
     const off = new AbortController();
     const finish = (reason) => { off.abort(); dialog.close(); done(reason); };

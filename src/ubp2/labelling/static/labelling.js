@@ -14,7 +14,6 @@ const SETTLE = 400; // ms during which a new pair takes no answer: the second ha
 export class Labelling {
   seen = true;
   #stage = "waiting"; // or "pair"
-  #progress = {};
   #undoing = false;
   #loading = null; // pair/camera
   #late = false; // the server was away when clips were due
@@ -23,18 +22,23 @@ export class Labelling {
   #waitingAct = null;
   #watch = new Stopwatch(() => this.seen && this.#stage === "pair");
 
-  constructor({ session, keys, outbox, annotator, toast }) {
+  constructor({ session, outbox, annotator, toast }) {
     Object.assign(this, { outbox, toast });
-    this.controls = new Controls(session, keys, () => this.#present(true));
+    this.controls = new Controls(session, () => this.#present(true));
     this.panel = new Panel(session);
     this.player = this.controls.player;
     this.hand = new Hand(outbox, annotator, () => this.#stage === "pair" || this.#undoing);
     this.hand.addEventListener("changed", ({ detail }) => { this.#setProgress(detail?.progress); this.#present(); });
     outbox.addEventListener("stored", ({ detail }) => this.#stored(detail));
     outbox.addEventListener("refused", ({ detail }) => this.#refused(detail));
-    outbox.addEventListener("change", () => this.#stage === "waiting" && this.#present());
+    outbox.addEventListener("change", () => (this.#stage === "waiting" || this.#displaced) && this.#present());
     addEventListener("storage", (event) => this.#elsewhere(event));
     this.#wire();
+  }
+
+  /** Whether the server of another run has taken the place of ours: nothing of what is on the screen is its own. */
+  get #displaced() {
+    return [this.hand.trouble, this.outbox.state.trouble].some((trouble) => trouble?.status === 421);
   }
 
   get annotator() {
@@ -112,11 +116,12 @@ export class Labelling {
   /** Bring the screen in line with what is known; `again`: the same pair from another camera. */
   async #present(again = false) {
     const { pair } = this.hand;
+    if (this.#displaced) return this.#waitForPair();
     if (this.#undoing) return this.#wait("Taking your last answer back", this.outbox.state.name === "offline" ? "The server does not answer; it is done when it does." : "");
     if (!pair) return this.#waitForPair();
     const failed = failedSide(pair);
     if (failed) return this.#broken(failed, pair[failed].failed);
-    if (!drawn(pair)) return this.#wait(...waitingFor("rendering", this.#progress));
+    if (!drawn(pair)) return this.#wait(...waitingFor("rendering"));
     const camera = this.controls.cameraFor(pair);
     const key = `${pair.id}/${camera}`;
     if (this.#bad?.key === key) return this.#broken(this.#bad.side, this.#bad.message);
@@ -170,8 +175,8 @@ export class Labelling {
 
   #waitForPair() {
     const { trouble, why } = this.hand;
-    const acts = { name: ["Change the name", () => $("who").click()], again: ["Try now", () => this.refresh()] };
-    const { words, act } = noPair({ saving: this.outbox.state, trouble, why, progress: this.#progress });
+    const acts = { name: ["Change the name", () => $("who").click()], again: ["Try now", () => this.refresh()], reload: ["Reload", () => location.reload()] };
+    const { words, act } = noPair({ saving: this.outbox.state, trouble, why });
     this.#wait(...words, ...(acts[act] ?? []));
   }
 
@@ -248,7 +253,6 @@ export class Labelling {
 
   #setProgress(progress) {
     if (!progress) return;
-    this.#progress = progress;
     this.panel.progress(progress);
   }
 }

@@ -38,13 +38,12 @@ export class Outbox extends EventTarget {
     });
   }
 
-  /** "saved", "saving", "offline" or "locked", with what the page can say about it. */
+  /** "saved", "saving", "offline" or "shut", with what the page can say about it. */
   get state() {
     const count = this.unsent.length;
-    const trouble = this.#trouble;
-    if (!count) return { name: "saved", count, why: "", until: 0 };
-    if (!trouble) return { name: "saving", count, why: "", until: 0 };
-    return { name: trouble.locked ? "locked" : "offline", count, why: trouble.message, until: this.#waitUntil };
+    const trouble = count ? this.#trouble : null;
+    if (!trouble) return { name: count ? "saving" : "saved", count, trouble, until: 0 };
+    return { name: trouble.shut ? "shut" : "offline", count, trouble, until: this.#waitUntil };
   }
 
   /** Keep an act and send it; the page may forget about it. */
@@ -96,7 +95,8 @@ export class Outbox extends EventTarget {
 
   async #send(act) {
     const reply = await call(act.path, act.body);
-    if (act.path === "/api/answer" && reply.stored !== true) throw new Unreachable("the server did not say that the answer is stored");
+    const done = act.path === "/api/undo" ? "pair" in reply : reply.stored === true;
+    if (!done) throw new Unreachable("the server did not say that the answer is stored");
     return reply;
   }
 
@@ -108,7 +108,7 @@ export class Outbox extends EventTarget {
   }
 
   async #pause(error, tries) {
-    const least = Math.max(error.after * 1000, error.locked ? 5000 : 0);
+    const least = Math.max(error.after * 1000, error.shut ? 5000 : 0);
     const wait = Math.max(least, Math.min(LONGEST, 400 * 2 ** tries) * (0.75 + 0.5 * Math.random()));
     this.#trouble = error;
     this.#waitUntil = Date.now() + wait;

@@ -64,9 +64,7 @@ export class Player extends EventTarget {
     if (deck.holds(pair, camera) || this.#front.holds(pair, camera)) return;
     try {
       await deck.load(pair, camera);
-    } catch {
-      deck.clear(); // tried again, and told, when the pair is shown
-    }
+    } catch { /* tried again, and told, when the pair is shown */ }
   }
 
   async #settled(deck) {
@@ -78,11 +76,6 @@ export class Player extends EventTarget {
   hide() {
     this.#front.list.forEach((video) => video.pause());
     this.#front.show(false);
-  }
-
-  clear() {
-    this.hide();
-    this.#front.clear();
   }
 
   play() {

@@ -7,46 +7,49 @@ export const CHOICES = { left: "left", right: "right", equal: "equal", "cant-tel
 const TITLE_CHANGES = "You can leave this page open: its title changes when there is one.";
 
 /** A title and a sentence for a time without a pair, in the server's reasons. */
-export function waitingFor(why, progress) {
-  const gone = progress?.trainer === "gone";
+export function waitingFor(why) {
   switch (why) {
     case "rendering":
       return ["Drawing the next pair", "The clips are rendered from the simulator; this takes some seconds."];
     case "the budget is spent":
       return ["All done, thank you", "The budget of questions is spent. You can close this page, or look at the dashboard."];
     case "everything is answered":
-      return ["Everything is answered", gone
-        ? "The trainer is not running at the moment. Your answers are stored; new pairs come when it goes on."
-        : `New pairs come as the agent learns. ${TITLE_CHANGES}`];
+      return ["Everything is answered", "The trainer is not running at the moment. Your answers are stored; new pairs come when it goes on."];
     case "waiting for the trainer":
-      return gone
-        ? ["The trainer is not running", "There is nothing to label until it is started again. What was answered is stored."]
-        : ["The agent is practising", `It asks when it has new clips to compare. ${TITLE_CHANGES}`];
+      return ["The agent is practising", `It asks when it has new clips to compare. ${TITLE_CHANGES}`];
     default:
       return why ? ["No pair at the moment", sentence(why)] : ["Loading the next pair", ""];
   }
 }
 
-/** What to say without a pair, and what can be done: "name" (give another), "again" (try now) or nothing. */
-export function noPair({ saving, trouble, why, progress }) {
+/** What to say where a server is there and takes nothing from this page, of which so many acts wait. */
+export function shut({ status, message }, count = 0) {
+  const kept = count ? ` ${keeps(count)}.` : "";
+  if (status === 401) return { words: ["The server does not know this browser", `Open the whole link that the terminal printed, with its token.${kept}`] };
+  if (status === 421) {
+    const later = count ? ` ${keeps(count)} and sent when your run is served here again.` : "";
+    return { words: ["Another run is served here", `Reload the page to label it.${later}`], act: "reload" };
+  }
+  return { words: ["The server does not let this page in", sentence(message) + kept] };
+}
+
+const keeps = (count) => `${count === 1 ? "Your answer is" : `${count} answers are`} kept in this browser`;
+
+/** What to say without a pair, and what can be done: "name" (give another), "again" (try now), "reload" or nothing. */
+export function noPair({ saving, trouble, why }) {
   const { name, count } = saving;
-  if (name === "offline") {
-    const kept = count === 1 ? "Your answer is" : `${count} answers are`;
-    return { words: ["The server does not answer", `${kept} kept in this browser and sent when it is back. You can leave this page open.`] };
-  }
-  if (name === "locked" || trouble?.locked) {
-    return { words: ["The server does not know this browser", "Open the whole link that the terminal printed, with its token. Answers are kept here."] };
-  }
+  if (name === "shut" || trouble?.shut) return shut(saving.trouble ?? trouble, count);
+  if (name === "offline") return { words: ["The server does not answer", `${keeps(count)} and sent when it is back. You can leave this page open.`] };
   if (trouble instanceof Refused) return { words: ["The server said no", sentence(trouble.message)], act: "name" };
   if (trouble) return { words: ["The server does not answer", `${sentence(trouble.message)} Trying again.`], act: "again" };
-  return { words: waitingFor(why, progress) };
+  return { words: waitingFor(why) };
 }
 
 /** The state of saving, in a few words for the corner. */
-export function saving({ name, count, until }, now = Date.now()) {
+export function saving({ name, count, trouble, until }, now = Date.now()) {
   if (name === "saved") return "Saved";
   if (name === "saving") return count > 1 ? `Saving ${count}…` : "Saving…";
-  if (name === "locked") return `Not allowed, ${count} kept here`;
+  if (name === "shut") return `${trouble.status === 421 ? "Another run" : "Not allowed"}, ${count} kept here`;
   const seconds = Math.ceil((until - now) / 1000);
   return `Offline, ${count} kept here${seconds > 0 ? ` · again in ${seconds} s` : " · trying"}`;
 }
