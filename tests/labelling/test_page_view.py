@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -81,6 +82,19 @@ def test_the_next_pair_is_loaded_while_this_one_is_seen(person: People) -> None:
     ann.answer("left")
     ann.see_pair()
     assert before >= 4
+
+
+def test_clips_that_fail_while_they_are_waited_for_are_told_at_once(person: People) -> None:
+    ann, held = person(), []
+    ann.page.route(re.compile(r"/clips/[23]/"), lambda route: held.append(route))  # those of the second pair
+    ann.come()
+    until(lambda: ann.see_pair() and len(held) >= 2, "the second pair is asked for")
+    ann.answer("left")
+    ann.wait_text("#waiting", "Loading the clips")
+    ann.page.route("**/clips/**", lambda route: route.abort())
+    for route in held:
+        route.abort()
+    ann.wait_text("#waiting", "The clips do not come", seconds=8)
 
 
 def test_clips_that_fail_are_skipped_with_their_reason(person: People, server: Server) -> None:
