@@ -238,6 +238,13 @@ def test_a_page_is_for_one_run(tmp_path: Path, page: Served, local: Run) -> None
         Courier(other, address(page), SPEC, print).start(patient=False)
 
 
+def test_a_run_may_have_a_strategy_that_only_its_trainer_has_registered(tmp_path: Path, page: Served) -> None:
+    own = dataclasses.replace(Config().preferences, strategy="mine")  # type: ignore[arg-type]
+    with Run.create(tmp_path / "run", Config(env="toy/reach", preferences=own)) as run:
+        Courier(run, address(page), SPEC, print).start(patient=False)
+    assert Run.open(tmp_path / "double").config.preferences.strategy == "mine"
+
+
 def test_mistakes_are_told_in_a_sentence(
     tmp_path: Path, page: Served, local: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
