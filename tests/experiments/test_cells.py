@@ -141,3 +141,17 @@ def test_other_settings_in_the_same_folder_are_refused_by_name(tmp_path: Path) -
     )
     with pytest.raises(UserError, match=r"planner.horizon: 3 -> 4.*--out"):
         groups(other)
+
+
+def test_a_short_run_of_the_paper_asks_in_its_first_two_thirds() -> None:
+    """Also with the paper's sizes: Hammer's 10,000 labels do not come within 50,000 decisions."""
+    budgets = {cell.method: cell.config.preferences.budget for cell in made(steps=50_000, tasks=("hammer",))}
+    assert set(budgets.values()) == {50 * (50_000 * 2 // 3 // 2500)}
+
+
+def test_tasks_that_the_paper_has_not_ask_as_often_for_every_method() -> None:
+    """The paper's preset knows no other task: there all methods have `best`, those without a model too."""
+    found = made("fig-visual")
+    assert {(c.config.preferences.every, c.config.preferences.per_session) for c in found} == {(500, 20)}
+    assert {cell.controller for cell in found} == {"acting"}
+    assert {cell.controller for cell in made("table-conservative")} == {"planner"}

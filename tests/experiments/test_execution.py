@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ import pytest
 from tests.experiments.sweeps import waited
 from ubp2.config.presets import preset
 from ubp2.experiments import execution
+from ubp2.experiments.catalogue import Acting
 from ubp2.experiments.cells import Cell, Group
 from ubp2.experiments.execution import Workers
 from ubp2.storage import locks
@@ -161,3 +165,66 @@ def test_how_far_a_group_is_comes_from_the_end_of_its_metrics(tmp_path: Path) ->
     rows = b'{"kind": "train", "decision": 100}\n{"kind": "train", "decision": 200}\n{"kind": "tr'
     (own.folder / "metrics.jsonl").write_bytes(rows)
     assert execution.decision(own) == 200
+
+
+def pair(tmp_path: Path) -> Group:
+    """Two seeds in one folder with a checkpoint each, as a killed command leaves them."""
+    own = Group(Cell("toy/reach", "ubp2", preset("cpu", "toy/reach"), 2, tmp_path / "toy-reach" / "ubp2"), 0, 2)
+    for seed in (0, 1):
+        member = own.folder / f"s{seed}"
+        (member / "checkpoints" / "000000100").mkdir(parents=True)
+        for name in ("config.yaml", "info.json", "checkpoints/000000100/manifest.json"):
+            (member / name).write_text("{}", encoding="utf-8")
+    (own.folder / "population.json").write_text('{"seeds": [0, 1]}', encoding="utf-8")
+    return own
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lambda folder: shutil.rmtree(folder / "s1"), "s1 is no whole run folder while others here have checkpoints"),
+        (lambda folder: (folder / "s1" / "config.yaml").unlink(), "s1 is no whole run folder"),
+        (
+            lambda folder: (folder / "population.json").unlink(),
+            'population.json is gone or damaged; write {"seeds": [0, 1]}',
+        ),
+        (lambda folder: (folder / "population.json").write_text("{"), "population.json is gone or damaged"),
+    ],
+)
+def test_a_damaged_seed_does_not_cost_the_others(
+    damage: Callable[[Path], object], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = pair(tmp_path)
+    damage(own.folder)
+    there = sorted(own.folder.rglob("*"))
+    workers = Workers(jobs=1, retries=2, say=lambda _: None)
+    monkeypatch.setattr(workers, "_call", lambda arguments, log: pytest.fail(str(arguments)))
+    (outcome,) = workers.run([own], clips=False)
+    assert (outcome.state, outcome.attempts) == ("failed", 1) and sentence in outcome.reason
+    assert sorted(own.folder.rglob("*")) == there, "nothing is removed"
+
+
+def test_a_kill_in_the_middle_of_the_first_checkpoint_is_left_to_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = pair(tmp_path)
+    shutil.rmtree(own.folder / "s1" / "checkpoints")
+    calls: list[list[str]] = []
+    workers = Workers(jobs=1, retries=0, say=lambda _: None)
+    monkeypatch.setattr(workers, "_call", lambda arguments, log: calls.append(arguments) or 0)
+    list(workers.run([own], clips=False))
+    assert calls == [["train", "--quiet", "--resume", str(own.folder)]]
+
+
+@pytest.mark.parametrize(("controller", "told"), [("acting", []), ("planner", ["--controller", "planner"])])
+def test_the_clip_is_of_the_controller_whose_success_counts(
+    controller: Acting, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = group(tmp_path)
+    own = replace(own, cell=replace(own.cell, controller=controller))
+    calls: list[list[str]] = []
+    workers = Workers(jobs=1, retries=0, say=lambda _: None)
+    monkeypatch.setattr(workers, "_call", lambda arguments, log: calls.append(arguments) or 0)
+    list(workers.run([own], clips=True))
+    clip = str(own.folder / "clip.mp4")
+    assert calls[1] == ["eval", str(own.folder), "--episodes", "1", *told, "--video", clip]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ubp2.config.presets import PAPER_TASKS
+from ubp2.evaluation.protocol import check_vary
 from ubp2.evaluation.statistics import average_rank, worst_case_regret
 from ubp2.experiments.catalogue import EXPERIMENTS
 from ubp2.experiments.published import ABLATION, CONSERVATIVE, HORIZON, MAIN, PRINTED, Table
@@ -70,3 +71,9 @@ def test_published_names_are_names_of_the_experiment() -> None:
 def test_horizons_of_the_figures_are_those_of_the_appendix() -> None:
     assert {PAPER_TASKS[task].horizon for task in EXPERIMENTS["fig-horizon"].tasks} == {11}
     assert {PAPER_TASKS[task].horizon for task in EXPERIMENTS["table-horizon"].tasks} == {7}
+
+
+def test_what_methods_differ_in_is_the_protocol_or_a_method() -> None:
+    """`vary` is for settings of the protocol; anything else there, and no report could be written."""
+    for experiment in EXPERIMENTS.values():
+        check_vary(experiment.vary)

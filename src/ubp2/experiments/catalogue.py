@@ -1,4 +1,4 @@
-"""The experiments of the paper: tasks, methods, seeds, decisions, and what was published about them.
+"""The experiments of the paper: tasks, methods, seeds, and what was published about them.
 
 A method is a set of settings over a preset, by dotted name as in flags. What the paper's text does not say is our
 choice, and stands in `note`, which every report prints.
@@ -15,9 +15,10 @@ from ubp2.config.presets import PAPER_TASKS
 from ubp2.errors import UserError, did_you_mean, unknown_name
 from ubp2.experiments.published import ABLATION, CONSERVATIVE, HORIZON, MAIN, SELECTION, Table, at_horizon
 
-__all__ = ["ALIASES", "EXPERIMENTS", "Experiment", "Method", "chosen_methods", "chosen_tasks", "find"]
+__all__ = ["ALIASES", "EXPERIMENTS", "Acting", "Experiment", "Method", "chosen_methods", "chosen_tasks", "find"]
 
 Column = Literal["average", "rank", "regret"]
+Acting = Literal["acting", "planner"]
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,11 @@ class Experiment:
     place: str  # in the paper
     tasks: tuple[str, ...]
     methods: tuple[Method, ...]
-    steps: int = 1_000_000  # decisions
     seeds: int | None = None  # None: what the appendix gives each task
     published: Table = field(default_factory=dict)
     budget: int | None = None  # most labels on a task that is not in the paper's table of tasks
     columns: tuple[Column, ...] = ("average",)
-    controller: Literal["acting", "planner"] = "acting"  # whose success counts
+    controller: Acting = "acting"  # whose success counts
     vary: tuple[str, ...] = ()  # settings of the protocol in which its methods differ on purpose
     note: str = ""
 
@@ -154,7 +154,8 @@ _ALL = (
         seeds=5,
         budget=5000,
         note="Curves only: no number is printed. Frames are encoded by a frozen DINOv2-S, whose weights --set "
-        "'visual.weights: ...' names; without them --set 'visual.encoder: conv'. Five seeds and PEBBLE are our choice.",
+        "'visual.weights: ...' names; without them --set 'visual.encoder: conv'. "
+        "Five seeds as its caption says; PEBBLE is our choice.",
     ),
     Experiment(
         name="table-conservative",
@@ -167,7 +168,6 @@ _ALL = (
         ),
         published=CONSERVATIVE,
         controller="planner",
-        vary=("evaluation.bonus",),
         note="Success is that of the planner, since only plans have a bonus to turn round. The caption does not say "
         "how many seeds; here those of the main table.",
     ),

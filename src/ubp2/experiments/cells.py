@@ -21,11 +21,11 @@ from ubp2.config.resolving import MODEL_FREE, resolve
 from ubp2.config.schedule import labels_that_fit
 from ubp2.config.schema import Config, given
 from ubp2.errors import UserError
-from ubp2.experiments.catalogue import Experiment, Method
+from ubp2.experiments.catalogue import Acting, Experiment, Method
 from ubp2.storage import population
 from ubp2.storage.runs import read_metrics
 
-__all__ = ["Cell", "Group", "cells", "folder_of", "groups", "short"]
+__all__ = ["Cell", "Group", "cells", "check_config", "folder_of", "groups", "short", "write_config"]
 
 CONFIG = "cell.yaml"
 _GROUP = re.compile(r"seeds-(\d+)(?:-(\d+))?")
@@ -57,6 +57,7 @@ class Cell:
     config: Config
     seeds: int
     folder: Path
+    controller: Acting = "acting"  # whose success counts, and who is filmed
 
 
 @dataclass(frozen=True)
@@ -104,26 +105,29 @@ def cells(
         raise UserError(f"--seeds must be at least 1, got {seeds}")
     found = []
     for task in tasks:
-        base = _base(task, preset, steps, settings, episode_decisions[task], experiment.budget)
+        name = "best" if preset == "paper" and task not in PAPER_TASKS else preset
+        base = _base(task, name, steps, settings, episode_decisions[task], experiment.budget)
         for method in methods:
-            config = _config(method, base, preset, settings, episode_decisions[task])
+            config = _config(method, base, name, settings, episode_decisions[task])
             wanted = experiment.seeds_of(task) if seeds is None else seeds
-            found.append(Cell(task, method.name, config, wanted, out / short(task) / method.name))
+            folder = out / short(task) / method.name
+            found.append(Cell(task, method.name, config, wanted, folder, experiment.controller))
     return found
 
 
 def _base(
     task: str, name: str, steps: int | None, settings: Mapping[str, Any], episode_decisions: int, most: int | None
 ) -> Config:
-    """What all methods share on a task: decisions, label budget, evaluations, and the user's settings."""
-    config = overridden(preset("best" if name == "paper" and task not in PAPER_TASKS else name, task), settings)
+    """What all methods share on a task: decisions, label budget, evaluations, and the user's settings.
+
+    The budget is the paper's as far as its labels come in time to matter: in the first two thirds of the run.
+    """
+    config = overridden(preset(name, task), settings)
     steps = config.steps if steps is None else steps
-    budget = config.preferences.budget
-    if name != "paper" or budget is None:  # short runs: labels that come in time to matter, within the paper's budget
-        fits = labels_that_fit(config.preferences, steps * 2 // 3, episode_decisions)
-        most = PAPER_TASKS[task].budget if task in PAPER_TASKS else most
-        budget = fits if most is None else min(most, fits)
+    fits = labels_that_fit(config.preferences, steps * 2 // 3, episode_decisions)
+    most = PAPER_TASKS[task].budget if task in PAPER_TASKS else most
     every = min(config.evaluation.every, max(steps // _EVALUATIONS, 1))
+    budget = fits if most is None else min(most, fits)
     shared = {"steps": steps, "preferences.budget": budget, "evaluation.every": every}
     if name in _WORKERS and "evaluation.workers" not in settings:
         shared["evaluation.workers"] = _WORKERS[name]
@@ -157,7 +161,7 @@ def groups(cell: Cell, together: int | None = None) -> list[Group]:
 
     The order does not depend on which of them began first: a task of a cluster knows its group by its number.
     """
-    _settle_config(cell)
+    check_config(cell)
     there = _existing(cell)
     taken = {seed for group in there for seed in range(group.first, group.first + group.seeds)}
     missing = [seed for seed in range(cell.seeds) if seed not in taken]
@@ -171,8 +175,8 @@ def groups(cell: Cell, together: int | None = None) -> list[Group]:
     return sorted([*there, *new], key=lambda group: group.first)
 
 
-def _settle_config(cell: Cell) -> None:
-    """Remember the configuration of a new cell; refuse another than the one that its runs have."""
+def check_config(cell: Cell) -> None:
+    """Refuse a cell whose folder was begun under another configuration (`write_config` remembers it)."""
     path = cell.folder / CONFIG
     if not path.exists():
         return

@@ -26,6 +26,7 @@ from ubp2.experiments.cells import Group, short, write_config
 from ubp2.experiments.child import PARENT
 from ubp2.signals import CHECKPOINTED
 from ubp2.storage import locks, population
+from ubp2.storage.recognising import is_run
 
 __all__ = ["Outcome", "Workers", "command", "decision", "failure", "label", "labels", "last_rows", "written"]
 
@@ -137,6 +138,8 @@ class Workers:
             try:
                 self._make_room(group)
                 code = self._call(command(group), _log(group))
+            except UserError as error:
+                return Outcome(group, "failed", attempt, str(error))
             except OSError as error:
                 return Outcome(group, "failed", attempt, f"cannot start or write: {error}")
             if code == 0:
@@ -150,13 +153,20 @@ class Workers:
         return Outcome(group, "failed", self._retries + 1, f"code {code}; {_last_words(_log(group))}")
 
     def _make_room(self, group: Group) -> None:
-        """Wait for whoever still writes to the folder; remove it if its run ended before its first checkpoint."""
+        """Wait for whoever still writes to the folder; remove it if its runs ended before their first checkpoint.
+
+        Where any seed has a checkpoint nothing is removed: a seed that is damaged must not cost those that are whole.
+        """
         if not group.folder.exists():
             return
         end = time.monotonic() + _PATIENCE
         while written(group.folder) and time.monotonic() < end and not self._stopping.wait(0.2):
             pass  # the child of a command that was killed is writing its checkpoint
-        if not written(group.folder) and not _resumable(group.folder):
+        if written(group.folder):
+            return
+        if _resumable(group.folder):
+            _check_whole(group)
+        else:
             shutil.rmtree(group.folder)
 
     def _call(self, arguments: list[str], log: Path) -> int:
@@ -188,18 +198,33 @@ class Workers:
 def _film(group: Group, call: Callable[[list[str], Path], int]) -> None:
     """A clip of what the first seed has learned, beside its run; a machine that cannot render goes without."""
     run = population.members(group.folder)[0]
-    clip = run / "clip.mp4"
+    clip, who = run / "clip.mp4", group.cell.controller
     if not clip.exists():
-        call(["eval", str(run), "--episodes", "1", "--video", str(clip)], _log(group))
+        told = [] if who == "acting" else ["--controller", who]  # at the end of a run the policy acts, as in ubp2 eval
+        call(["eval", str(run), "--episodes", "1", *told, "--video", str(clip)], _log(group))
 
 
 def _resumable(folder: Path) -> bool:
-    """Whether every seed in the folder has a checkpoint."""
+    """Whether any seed in the folder has a checkpoint; `ubp2 train --resume` knows whether all can go on from one."""
+    return any(True for place in ("", "s*/") for _ in folder.glob(f"{place}checkpoints/*/manifest.json"))
+
+
+def _check_whole(group: Group) -> None:
+    """Refuse to go on with a group that lacks a seed, or what says which seeds it has: only a person can mend that."""
+    folder, seeds = group.folder, list(range(group.first, group.first + group.seeds))
+    members = [folder / f"s{seed}" for seed in seeds] if group.seeds > 1 else [folder]
     try:
-        members = population.members(folder)
+        found = population.members(folder)
     except UserError:
-        return False
-    return all(any((member / "checkpoints").glob("*/manifest.json")) for member in members)
+        found = []
+    gone = [str(member) for member in members if not is_run(member)]
+    if gone:
+        what = f"{', '.join(gone)} is no whole run folder while others here have checkpoints; put a backup in its place"
+    elif found != members:
+        what = f'{folder / "population.json"} is gone or damaged; write {{"seeds": {seeds}}} into it'
+    else:
+        return
+    raise UserError(f"{what}, or move {folder} away, and all of its seeds are trained anew. Nothing was removed")
 
 
 def written(folder: Path) -> bool:

@@ -24,7 +24,7 @@ from ubp2.config.resolving import resolve
 from ubp2.config.schema import Config, given
 from ubp2.errors import UserError
 from ubp2.evaluation.results import read_runs
-from ubp2.experiments.cells import Cell, Group, write_config
+from ubp2.experiments.cells import Cell, Group, check_config, write_config
 from ubp2.experiments.tuning.space import Point, draw, read
 from ubp2.storage import locks
 from ubp2.storage.runs import write_json
@@ -159,8 +159,9 @@ def open_study(out: Path) -> Study:
 
 
 def write_configs(found: list[Trial]) -> None:
-    """Put every trial's configuration where the nodes of a cluster find it."""
+    """Put every trial's configuration where the nodes of a cluster find it; one that is there must be the same."""
     for trial in found:
+        check_config(trial.group.cell)
         write_config(trial.group.cell)
 
 
