@@ -133,3 +133,25 @@ def test_the_commands_of_the_page_are_commands() -> None:
     for line in {line for line in commands if "NAME" not in line}:
         words = [word for word in line.split()[1:] if word not in ("--on", "ray", "--address", "auto")]
         assert cli.main([*words, "--dry-run", "--json"]) == 0, line
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("fig-horizon --set planner.horizon:_3", "planner.horizon is what makes horizon-11 the method that it is"),
+        ("fig-horizon --set planner:_{horizon:_3}", "planner.horizon is what makes horizon-11"),
+        ("fig-feedback --set preferences.budget:_9", "preferences.budget is what makes budget-25 the method"),
+        ("table1 --set env:_toy/reach", "--set env would make all cells the same; choose with --tasks"),
+        ("table1 --set seed:_1", "--set seed would make all cells the same; choose with --seeds"),
+    ],
+)
+def test_a_setting_does_not_undo_what_tells_cells_apart(
+    words: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["reproduce", *(word.replace("_", " ") for word in words.split()), "--dry-run"]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_setting_that_no_chosen_method_has_is_everybodys(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["fig-feedback", "--methods", "budget-100", "--tasks", "toy/reach", "--seeds", "1", "--preset", "cpu"]
+    assert cli.main(["reproduce", *words, "--set", "preferences.budget: 9", "--dry-run"]) == 0

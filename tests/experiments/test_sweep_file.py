@@ -60,6 +60,23 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "seeds": ({"seeds": 0}, "seeds must be a whole number, at least 1, got 0"),
     "seed": ({"settings": {"seed": 3}}, "seed is no setting of a sweep; it has seeds and tasks"),
     "twice": ({"grid": {"model.width": [16]}}, "model.width stands in settings and in grid; leave it in one of them"),
+    "twice by its short name": (
+        {"settings": {"teacher.name": "noisy"}, "methods": {"mine": {"agent": "ubp2", "teacher": "oracle"}}},
+        "teacher.name stands in settings and in methods",
+    ),
+    "twice in a grid": (
+        {"settings": {"teacher": "noisy"}, "grid": {"teacher.name": ["oracle", "skip"]}},
+        "teacher.name stands in settings and in grid",
+    ),
+    "twice in a table": ({"grid": {"planner": [{"horizon": 3}]}}, "planner.horizon stands in settings and in grid"),
+    "environment": (
+        {"grid": {"environment.action_repeat": [1, 2]}},
+        r"line \d+: environment.action_repeat changes the task, which all methods share; it stands in settings",
+    ),
+    "one folder": (
+        {"grid": {"training.learning_rate": ["1e-3", "1e-3"]}},
+        r"tiny.yaml, line \d+: two combinations would have the same folder, ubp2\+learning_rate=1e-3",
+    ),
     "name": ({"name": "a/b"}, "name must be fit for a folder"),
     "missing": ({"tasks": []}, "tasks is missing; a sweep has a name, tasks and methods"),
     "place": ({"on": "slrum"}, "unknown place to run on 'slrum'. Did you mean slurm"),
@@ -90,6 +107,7 @@ COMMANDS = {
     "sweep staus nowhere": "one of status, stop, resume, cell and a folder, got 'staus nowhere'. Did you mean status",
     "sweep status": "ubp2 sweep status needs the folder of a sweep: ubp2 sweep status runs/NAME",
     "sweep resume nowhere": "nowhere holds no sweep (no sweep.yaml in it); start one with: ubp2 sweep FILE.yaml",
+    "sweep resume DIR --out elsewhere": "is about the sweep in made, where it stays; leave out --out",
     "sweep FILE --fake-preempt 3": "--fake-preempt runs the script of --on slurm",
     "sweep FILE --jobs 0": "--jobs must be at least 1, got 0",
     "sweep FILE --retries -1": "--retries must not be negative, got -1",
@@ -101,8 +119,11 @@ def test_a_mistake_in_a_command_is_one_sentence(
     words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    file = str(write(tmp_path))
-    assert cli.main([file if word == "FILE" else word for word in words.split()]) == 2
+    file = write(tmp_path)
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / sweep_file.FILE).write_bytes(file.read_bytes())
+    staged = {"FILE": str(file), "DIR": "made"}
+    assert cli.main([staged.get(word, word) for word in words.split()]) == 2
     assert COMMANDS[words] in capsys.readouterr().err
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,7 +13,7 @@ import yaml
 from ubp2.errors import UserError
 from ubp2.terminal.flags import Json, Switch
 
-__all__ = ["WORKS", "Reproduce", "Sweep", "settings"]
+__all__ = ["WORKS", "Reproduce", "Sweep", "flat", "settings"]
 
 WORKS = ("status", "stop", "resume", "cell")
 
@@ -93,5 +94,15 @@ def settings(lines: tuple[str, ...]) -> dict[str, Any]:
             data = None
         if not isinstance(data, dict):
             raise UserError(f"--set expects 'dotted.field: value', such as 'teacher.name: noisy', got '{line}'")
-        found.update({str(name): value for name, value in data.items()})
+        for name, value in data.items():
+            found.update(flat(str(name), value))
     return found
+
+
+def flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """A setting that may be a table as settings by dotted name; `teacher: noisy` is short for its name."""
+    if isinstance(value, Mapping):
+        for key, own in value.items():
+            yield from flat(f"{name}.{key}", own)
+    else:
+        yield ("teacher.name" if name in ("teacher", "preferences.teacher") else name), value

@@ -6,10 +6,12 @@ that fails is tried again and then reported; the same command continues whatever
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ubp2.errors import UserError
 from ubp2.experiments import plans, running
-from ubp2.experiments.catalogue import ALIASES, EXPERIMENTS, chosen_methods, chosen_tasks, find
+from ubp2.experiments.catalogue import ALIASES, EXPERIMENTS, Experiment, Method, chosen_methods, chosen_tasks, find
 from ubp2.experiments.cells import folder_of, short
 from ubp2.experiments.options import Reproduce, settings
 from ubp2.experiments.plans import How, Request
@@ -63,13 +65,32 @@ def _run(args: Reproduce) -> Summary:
 
 def _request(args: Reproduce) -> Request:
     experiment = find(args.experiment or "")
+    methods, given = chosen_methods(experiment, args.methods), settings(args.set)
+    _check_settings(experiment, methods, given)
     return Request(
         experiment,
         chosen_tasks(experiment, args.tasks),
-        chosen_methods(experiment, args.methods),
+        methods,
         preset=args.preset,
         steps=args.steps,
         seeds=args.seeds,
-        settings=settings(args.set),
+        settings=given,
         together=args.together,
     )
+
+
+def _check_settings(experiment: Experiment, methods: Sequence[Method], given: Mapping[str, Any]) -> None:
+    """Refuse what every cell would get in place of what makes it the cell that it is."""
+    for name, flag in (("env", "--tasks"), ("seed", "--seeds")):
+        if name in given:
+            raise UserError(f"--set {name} would make all cells the same; choose with {flag}")
+    own = {name: method.name for method in methods for name in method.settings}
+    reduced = [method.name for method in methods if method.budget != 1]
+    if reduced:
+        own["preferences.budget"] = reduced[-1]
+    for name in given:
+        if name in own:
+            raise UserError(
+                f"{name} is what makes {own[name]} the method that it is in {experiment.name}, and --set {name} would "
+                f"change it in all cells; leave it out, or compare other values of it with ubp2 sweep (docs/sweeps.md)"
+            )

@@ -36,6 +36,8 @@ def answer(args: Sweep) -> Answer:
             )
         return _start(_with_flags(sweep_file.read(Path(args.what)), args), args)
     folder = _folder(args)
+    if args.out is not None:
+        raise UserError(f"ubp2 sweep {args.what} is about the sweep in {folder}, where it stays; leave out --out")
     if args.what == "status":
         return _status(folder)
     if args.what == "stop":
@@ -97,9 +99,11 @@ def _on_slurm(made: Plan, sweep: SweepFile, fake_preempt: float | None) -> Answe
     numbers = [made.groups.index(group) for group in made.missing]
     with signals.heard(lambda _: (made.out / STOP).touch()):
         codes = on_slurm.emulate(script, numbers, sweep.jobs or 1, fake_preempt, say)
+    page = running.run(made, sweep.how(quiet=True), say, train=False).page
     rows = [board.row(group) for group in made.groups]
     code = signals.CHECKPOINTED if signals.CHECKPOINTED in codes else int(any(codes))
-    return _as_data(made, rows), board.text(rows), code
+    text = "\n".join([board.text(rows), *([f"report: {page}"] if page else [])])
+    return {**_as_data(made, rows), "report": page}, text, code
 
 
 def _cell(made: Plan, sweep: SweepFile, number: int | None) -> Answer:

@@ -22,6 +22,7 @@ from ubp2.errors import UserError, did_you_mean, unknown_name
 from ubp2.evaluation.protocol import SETTINGS
 from ubp2.experiments import resources
 from ubp2.experiments.catalogue import Experiment, Method
+from ubp2.experiments.options import flat
 from ubp2.experiments.plans import How, Request
 
 __all__ = ["FILE", "SweepFile", "read", "write"]
@@ -148,7 +149,8 @@ def _checked(data: Mapping[str, Any]) -> SweepFile:
     values["methods"] = _methods(values["methods"])
     values["settings"] = _settings(values.get("settings", {}), "settings")
     values["grid"] = _grid(values.get("grid", {}))
-    _check_once(values)
+    _check_places(values)
+    list(_expanded(values["methods"], values["grid"]))  # its mistakes are the file's
     try:
         values["resources"] = resources.checked(values.get("resources", {}))
     except UserError as error:
@@ -202,7 +204,7 @@ def _settings(value: Any, *place: Any) -> dict[str, Any]:
     """Settings by dotted name; each is tried on the default configuration."""
     if not isinstance(value, Mapping):
         raise _Mistake(f"{'.'.join(map(str, place))} must be a table of settings, got {value!r}", *place)
-    flat: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name, own in value.items():
         if name in ("seed", "env"):
             raise _Mistake(f"{name} is no setting of a sweep; it has seeds and tasks", *place, name)
@@ -210,16 +212,8 @@ def _settings(value: Any, *place: Any) -> dict[str, Any]:
             overridden(Config(), {str(name): own})
         except UserError as error:
             raise _Mistake(str(error), *place, name) from None
-        flat.update(_flat(str(name), own))
-    return flat
-
-
-def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for key, own in value.items():
-            yield from _flat(f"{name}.{key}", own)
-    else:
-        yield name, value
+        found.update(flat(str(name), own))
+    return found
 
 
 def _grid(value: Any) -> dict[str, tuple[Any, ...]]:
@@ -234,16 +228,26 @@ def _grid(value: Any) -> dict[str, tuple[Any, ...]]:
     return {str(name): tuple(values) for name, values in value.items()}
 
 
-def _check_once(values: Mapping[str, Any]) -> None:
-    """A setting that stands in two places would leave open which counts."""
-    own = {name for settings in values["methods"].values() for name in settings}
-    for first, second, both in (
-        ("settings", "grid", set(values["settings"]) & set(values["grid"])),
-        ("settings", "methods", set(values["settings"]) & own),
-        ("methods", "grid", own & set(values["grid"])),
-    ):
+def _check_places(values: Mapping[str, Any]) -> None:
+    """A setting that stands in two places would leave open which counts; the environment is that of all cells."""
+    names = {
+        "settings": set(values["settings"]),
+        "methods": {name for settings in values["methods"].values() for name in settings},
+        "grid": {key for name, each in values["grid"].items() for one in each for key, _ in flat(name, one)},
+    }
+    for first, second in itertools.combinations(names, 2):
+        both = names[first] & names[second]
         if both:
             raise _Mistake(f"{min(both)} stands in {first} and in {second}; leave it in one of them", second, min(both))
+    for place in ("methods", "grid"):
+        for name in sorted(names[place]):
+            if name.startswith("environment."):
+                raise _Mistake(
+                    f"{name} changes the task, which all methods share; it stands in settings, and other values of it "
+                    f"are sweeps of their own, whose runs ubp2 report --vary {name} shows together",
+                    place,
+                    name,
+                )
 
 
 def _expanded(methods: Mapping[str, Mapping[str, Any]], grid: Mapping[str, tuple[Any, ...]]) -> Iterator[Method]:
