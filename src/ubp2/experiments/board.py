@@ -75,7 +75,7 @@ def text(rows: Sequence[Row]) -> str:
 
 
 class Board:
-    """The rows of a plan while it runs; a group is read again only when it has moved."""
+    """The rows of a plan while it runs; what is finished is not read again."""
 
     def __init__(self, groups: Sequence[Group]) -> None:
         self._rows = [row(group) for group in groups]

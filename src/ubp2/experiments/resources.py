@@ -10,6 +10,7 @@ Schedulers place groups by it. Both rules go by measurements on an H200 with 16 
 
 from __future__ import annotations
 
+import functools
 import math
 import shutil
 import subprocess
@@ -110,6 +111,7 @@ def _rounded(share: float) -> float:
     return 1.0 if share >= 1 else math.ceil(share * 20) / 20
 
 
+@functools.cache
 def _device_megabytes() -> float | None:
     """Memory of the smallest GPU here; None where there is none to ask."""
     if shutil.which("nvidia-smi") is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ubp2.config.files import overridden
@@ -97,3 +98,14 @@ def test_mistakes_are_told_with_the_file(text: str, sentence: str, tmp_path: Pat
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no file .*none.yaml; --space takes a YAML file"):
         space.load(tmp_path / "none.yaml", BASE)
+
+
+@pytest.mark.parametrize("scale", ["range", "log"])
+def test_whole_numbers_are_drawn_evenly_to_their_ends(scale: str) -> None:
+    """Without the widening the ends of 1 to 4 would come half as often as they should."""
+    read = space.read({"planner.horizon": {scale: [1, 4]}}, BASE)
+    drawn = [space.draw(read, 0, number, lambda _: None)["planner.horizon"] for number in range(1, 2001)]
+    shares = np.bincount(drawn, minlength=5)[1:] / len(drawn)
+    edges = np.arange(5) + 0.5
+    expected = np.full(4, 0.25) if scale == "range" else np.diff(np.log(edges)) / np.log(edges[-1] / edges[0])
+    assert np.abs(shares - expected).max() < 0.04

@@ -163,7 +163,7 @@ def test_a_trial_gets_what_its_seeds_need_unless_told(tmp_path: Path) -> None:
 def test_trials_that_came_further_stand_first(tmp_path: Path) -> None:
     made = asked(4)
     found = study.trials(made, tmp_path)
-    for trial, values in zip(found, ([0.9], [0.1] * 9, [0.4] * 9), strict=False):
+    for trial, values in zip(found, ([0.9], [0.1] * 9, [0.4] * 9, [1.0] * 9), strict=True):
         evaluated(trial, values)
     study.end_early(found[0].group.cell.folder, Score(1000, 0.9))
     summary = search._summary(made, tmp_path, found, {"trial-003": "code 2; it diverged"})
@@ -172,6 +172,8 @@ def test_trials_that_came_further_stand_first(tmp_path: Path) -> None:
     text = search.as_text(summary)
     assert "trial-003 failed: code 2; it diverged" in text and "1 of 4 failed" in text
     assert f"ubp2 train --config {tmp_path / 'best.yaml'}" in text
+    everything = {trial.name: "code 2; it diverged" for trial in found}
+    assert search._summary(made, tmp_path, found, everything).best is None, "what failed is no advice"
 
 
 @pytest.mark.parametrize(

@@ -202,7 +202,7 @@ def _wait_for_runs(out: Path) -> None:
 def _summary(study: Study, out: Path, found: Sequence[Trial], failed: Mapping[str, str]) -> Summary:
     ranked = _in_order(study, found, failed)
     best = None
-    if ranked[0].score is not None:
+    if ranked[0].score is not None and ranked[0].state != "failed":
         best = out / BEST
         save_yaml(studies.best_config(study, ranked[0].trial), best)
     return Summary(study, out, ranked, best, any(each.state in ("unfinished", "to do") for each in ranked))
@@ -223,11 +223,13 @@ def _ranked(study: Study, trial: Trial, failed: Mapping[str, str]) -> Ranked:
     return Ranked(trial, "to do" if score is None else "unfinished", score)
 
 
-def _order(each: Ranked) -> tuple[bool, float, float, int]:
-    """Whoever came further stands before whoever was stopped; among those that came as far, the better score."""
-    if each.score is None:
-        return True, 0.0, 0.0, each.trial.number
-    return False, -each.score.decision, -each.score.score, each.trial.number
+def _order(each: Ranked) -> tuple[bool, bool, float, float, int]:
+    """Whoever came further stands before whoever was stopped; among those that came as far, the better score.
+
+    Those that failed come last, however far they came: with their settings the next run may fail, too.
+    """
+    at, score = each.score or (0, 0.0)
+    return each.state == "failed", each.score is None, -at, -score, each.trial.number
 
 
 def _described(study: Study, out: Path) -> str:

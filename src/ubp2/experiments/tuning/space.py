@@ -126,6 +126,11 @@ def _value(values: Any, rng: np.random.Generator) -> Any:
     if isinstance(values, list):
         return values[int(rng.integers(len(values)))]
     ((scale, (low, high)),) = values.items()
-    value = math.exp(rng.uniform(math.log(low), math.log(high))) if scale == "log" else float(rng.uniform(low, high))
-    value = round(value) if isinstance(low, int) else float(f"{value:.3g}")  # more digits mean nothing
+    whole = isinstance(low, int)
+    if whole and scale == "range":
+        return int(rng.integers(low, high + 1))
+    margin = 0.5 if whole else 0.0  # what is rounded to an end is as wide as what is rounded to any other number
+    ends = (low - margin, high + margin)
+    value = math.exp(rng.uniform(*map(math.log, ends))) if scale == "log" else float(rng.uniform(*ends))
+    value = round(value) if whole else float(f"{value:.3g}")  # more digits mean nothing
     return min(max(value, low), high)
