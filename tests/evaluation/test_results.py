@@ -187,3 +187,29 @@ def test_success_and_return_are_never_mixed(tmp_path: Path) -> None:
 def test_only_settings_of_the_protocol_may_vary(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"unknown setting of the protocol 'budget'\. Did you mean"):
         read_runs([], vary=["budget"])
+
+
+def asking(folder: Path, asked: tuple[float, ...]) -> Path:
+    """A run with a budget of 60 whose evaluations say how many questions had been asked."""
+    made.run(folder, success=(), budget=60)
+    with Metrics(folder, tensorboard=False) as metrics:
+        for i, count in enumerate(asked):
+            metrics.write("labels", 1000 * (i + 1), {"labels/used": 30.0})
+            row = {"policy/success_any": 0.1 * i, "planner/success_any": 0.5 + 0.1 * i, "labels/asked": count}
+            metrics.write("eval", 1000 * (i + 1), row)
+    return folder
+
+
+def test_what_acts_goes_by_the_questions_as_training_does(tmp_path: Path) -> None:
+    """Labels used stay at 30 of 60, as where half of the answers were skipped, and the policy acts from 60 asked on."""
+    (one,) = read_runs([asking(tmp_path / "a", (30, 60, 60))]).series
+    np.testing.assert_allclose(one.score, [0.5, 0.1, 0.2])
+    (undone,) = read_runs([asking(tmp_path / "b", (30, 60, 40))]).series
+    assert undone.decision.tolist() == [1000, 2000, 3000], "a person took answers back, and the planner acts again"
+    np.testing.assert_allclose(undone.score, [0.5, 0.1, 0.7])
+
+
+def test_where_people_were_asked_is_neither_protocol_nor_method(tmp_path: Path) -> None:
+    made.run(tmp_path / "a", teacher__name="human", teacher__port=8642)
+    made.run(tmp_path / "b", teacher__name="human", teacher__port=9000, teacher__browser=False, seed=1)
+    assert read_runs([tmp_path]).methods() == ["ubp2"]

@@ -21,6 +21,7 @@ from ubp2.errors import UserError, did_you_mean
 
 __all__ = [
     "FURTHER",
+    "PLACE",
     "check_resumable",
     "differences",
     "filled",

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ubp2.config.files import leaves
+from ubp2.config.files import PLACE, leaves
 from ubp2.config.schema import Config, TeacherConfig
 from ubp2.errors import UserError, unknown_name
 
@@ -27,7 +27,7 @@ __all__ = [
     "settings_side_by_side",
 ]
 
-_TEACHER = tuple(f"teacher.{field.name}" for field in dataclasses.fields(TeacherConfig))
+_TEACHER = tuple(f"teacher.{field.name}" for field in dataclasses.fields(TeacherConfig) if field.name not in PLACE)
 SETTINGS = (
     "ceiling",
     "environment.protocol",
@@ -47,6 +47,7 @@ _EVERYWHERE = ("metric", "environment.protocol", *_TEACHER, "custom_teacher")
 # How long, where and how often: neither protocol nor method.
 _NEITHER = {"env", "agent", "steps", "seed", "environment.in_process", "environment.patience"}
 _NEITHER |= {f"evaluation.{name}" for name in ("every", "controllers", "workers", "video")}
+_NEITHER |= {f"teacher.{name}" for name in PLACE}
 _SWITCHES = ("optimism.reward", "optimism.dynamics", "optimism.value")
 
 

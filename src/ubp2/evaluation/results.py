@@ -163,9 +163,10 @@ def _read(folder: Path, controller: Controller, siblings: frozenset[int], wanted
     config = run.config
     rows = RunCurves(config.env, config.agent, config.seed, config.preferences.budget, read_metrics(folder))
     used = rows.curve("labels/used")
+    asked = rows.curve("labels/asked")
     for name, metric in _SCORES:
         curves = {who: rows.curve(f"{who}/{name}") for who in ("planner", "policy")}
-        curve = _by(controller, curves, used, config)
+        curve = _by(controller, curves, asked, used, config)
         if curve.decision.size and wanted in (None, metric):
             labels = _labels(used, curve.decision)
             scores = (curve.decision.astype(int), curve.value, labels)
@@ -176,8 +177,12 @@ def _read(folder: Path, controller: Controller, siblings: frozenset[int], wanted
     raise UserError(f"{folder} has no evaluation{of} yet")
 
 
-def _by(controller: Controller, curves: Mapping[str, Curve], used: Curve, config: Config) -> Curve:
-    """The scores of a controller; of what acts, those of the planner up to the last label and then the policy's."""
+def _by(controller: Controller, curves: Mapping[str, Curve], asked: Curve, used: Curve, config: Config) -> Curve:
+    """The scores of a controller; of what acts, the planner's while there is something to ask, then the policy's.
+
+    What has been asked is what training goes by. Labels used are less where answers are skipped or undone, and more
+    where some came from files; they are all that runs of earlier versions tell.
+    """
     if controller != "acting":
         return curves[controller]
     evaluated = [who for who, curve in curves.items() if curve.decision.size]
@@ -186,10 +191,17 @@ def _by(controller: Controller, curves: Mapping[str, Curve], used: Curve, config
     planner, policy = curves["planner"], curves["policy"]
     if config.ceiling or config.preferences.budget is None:
         return planner
-    plans = _labels(used, planner.decision) < config.preferences.budget
-    reacts = _labels(used, policy.decision) >= config.preferences.budget
+    told = dict(zip(asked.decision, asked.value, strict=True))
+    acting = {
+        who: np.array([told.get(d, n) for d, n in zip(own.decision, _labels(used, own.decision), strict=True)])
+        < config.preferences.budget
+        for who, own in (("planner", planner), ("policy", policy))
+    }
+    plans, reacts = acting["planner"], ~acting["policy"]
     decision = np.concatenate([planner.decision[plans], policy.decision[reacts]])
-    return Curve(decision, np.concatenate([planner.value[plans], policy.value[reacts]]))
+    value = np.concatenate([planner.value[plans], policy.value[reacts]])
+    order = np.argsort(decision)  # answers that are undone bring the planner back
+    return Curve(decision[order], value[order])
 
 
 def _labels(used: Curve, decision: np.ndarray) -> np.ndarray:

@@ -65,7 +65,7 @@ def evaluate(crew: Crew, agent: Agent, programs: Programs, state: State) -> list
     if not all(program.ready(crew.stopping) for program in needed(crew, programs)):
         return None
     try:
-        rows = _evaluate(crew, agent, programs, state.device.agent, state.counters.decision)
+        rows = _evaluate(crew, agent, programs, state.device.agent, state.counters)
     except _Stopped:
         return None
     except Lost:
@@ -76,8 +76,8 @@ def evaluate(crew: Crew, agent: Agent, programs: Programs, state: State) -> list
     return rows
 
 
-def _evaluate(crew: Crew, agent: Agent, programs: Programs, state: Any, t: int) -> list[dict[str, float]]:
-    config, envs = crew.config.evaluation, crew.eval_envs()
+def _evaluate(crew: Crew, agent: Agent, programs: Programs, state: Any, counters: Counters) -> list[dict[str, float]]:
+    t, config, envs = counters.decision, crew.config.evaluation, crew.eval_envs()
     rows: list[dict[str, float]] = [{} for _ in crew.members]
     episodes: list[list[Episode]] = [[] for _ in crew.members]
     for name in config.controllers:
@@ -95,8 +95,8 @@ def _evaluate(crew: Crew, agent: Agent, programs: Programs, state: Any, t: int) 
             row |= {f"{name}/{key}": value for key, value in summary(more, envs.spec.has_success).items()}
             own += more
     correlations = reward_correlations(programs, state, episodes, envs.spec.episode_decisions)
-    for member, row, correlation in zip(crew.members, rows, correlations, strict=True):
-        row["reward/rank_correlation"] = correlation
+    for member, row, correlation, asked in zip(crew.members, rows, correlations, counters.asked, strict=True):
+        row |= {"reward/rank_correlation": correlation, "labels/asked": float(asked)}  # by it is told who acts now
         member.metrics.write("eval", t, row)
     if envs.spec.has_success:
         best = [max(row[f"{name}/success_any"] for name in config.controllers) for row in rows]
