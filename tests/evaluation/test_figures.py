@@ -168,3 +168,18 @@ def test_the_same_figure_is_the_same_file(tmp_path: Path, suffix: str) -> None:
     for name in "ab":
         figures.save(figures.learning_curves(many(2, 2)), tmp_path / f"{name}.{suffix}")
     assert (tmp_path / f"a.{suffix}").read_bytes() == (tmp_path / f"b.{suffix}").read_bytes()
+
+
+def test_bars_and_improvement_are_over_what_all_methods_have() -> None:
+    """Longer runs of one method get no higher bar for the part of the training that the others have not."""
+    runs = [one(method=method, seed=seed, end=20 if method == "short" else 40) for seed in (0, 1) for method in
+            ("long", "short", "other")]  # fmt: skip
+    for own in runs:
+        own.score[:] = (own.decision / 40_000).clip(0, 1)
+    figure = figures.bars(runs)
+    widths = [bar.get_width() for bar in figure.axes[0].patches]  # pyright: ignore[reportAttributeAccessIssue]
+    assert widths == pytest.approx([31.25] * 3), "5, 10, 15 and 20 of 40 thousand decisions"
+    for own in runs:
+        own.score[4:] = 1.0 if own.method == "long" else 0.0
+    shares = [line.get_xdata() for line in figures.improvement(runs, "long").axes[0].lines if line.get_marker() == "o"]
+    assert [float(np.squeeze(np.asarray(share))) for share in shares] == [0.5, 0.5]

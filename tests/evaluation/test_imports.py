@@ -66,8 +66,8 @@ WRONG = {
     ("t,m,0,10.5,1",): "line 2, column 'decision': expected a whole number, 0 or more, got '10.5'",
     ("t,m,0,-5,1",): "line 2, column 'decision': expected a whole number, 0 or more, got '-5'",
     ("t,,0,100,1",): "line 2, column 'method': expected a name, got ''",
-    ("t,m,0,100",): "line 2: expected 5 values as in the header, got fewer",
-    ("t,m,0,100,1,7",): "line 2: expected 5 values as in the header, got more",
+    ("t,m,0,100",): "line 2: expected 5 values as in the header, got 4",
+    ("t,m,0,100,1,7",): "line 2: expected 5 values as in the header, got 6",
     ("t,m,0,100,1", "t,m,0,100,1"): "line 3, column 'decision': expected each decision once for seed 0 of m on t",
     (): "has no line of results",
 }
@@ -144,3 +144,39 @@ def test_what_a_report_writes_can_be_read_again(tmp_path: Path) -> None:
     np.testing.assert_array_equal(after.score, one.score)
     np.testing.assert_array_equal(after.labels, one.labels)
     assert after.protocol["preferences.budget"] == 40 and after.steps == 4000 and not after.finished
+
+
+def test_a_report_keeps_what_is_known_apart_from_what_is_not(tmp_path: Path) -> None:
+    """null is a setting that is known to be unset, and empty one that nobody knows; both come back as they were."""
+    known = {"metric": "success", "teacher.beta": None, "teacher.gamma": 1e-05, "preferences.imported": ["a, b", "c"]}
+    runs = (made.series(protocol=known), made.series("theirs", protocol={"metric": "success"}))
+    ours, theirs = read_file(file(tmp_path / "a.csv", *raw_scores(made.results(*runs)).splitlines()))
+    assert (ours.protocol, theirs.protocol) == (known, {"metric": "success"})
+
+
+def test_an_index_that_pandas_wrote_is_left_alone(tmp_path: Path) -> None:
+    (one,) = read_file(file(tmp_path / "a.csv", f",{HEAD}", "0,t,m,0,100,1", "1,t,m,0,200,1"))
+    assert one.decision.tolist() == [100, 200]
+    with pytest.raises(UserError, match="line 2: expected 6 values as in the header, got 7"):
+        read_file(file(tmp_path / "b.csv", f",{HEAD}", "0,t,m,0,100,1,7"))
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "message"),
+    [
+        ("a.csv", (f"{HEAD},teacher.name", "t,m,0,1,1,@500"), "line 2, column 'teacher.name': expected a value as in"),
+        ("a.csv", (f"{HEAD},teacher.name", "t,m,0,1,1,a: b: c"), "line 2, column 'teacher.name': expected a value"),
+        ("a.csv", (HEAD, f"t,{'m' * 200_000},0,1,1"), "line 2: not valid CSV (field larger than field limit"),
+        ("a.csv", (HEAD, "t,m,0,1e30,1"), "line 2, column 'decision': expected a whole number"),
+        (
+            "a.jsonl",
+            (f'{{"task": "t", "method": "m", "seed": 1{"0" * 400}, "decision": 1, "success": 1}}',),
+            "line 1, column 'seed': expected a whole number",
+        ),
+    ],
+)
+def test_what_no_program_expects_is_a_sentence_too(
+    tmp_path: Path, name: str, lines: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
+        read_file(file(tmp_path / name, *lines))

@@ -102,6 +102,9 @@ def test_every_figure_and_table_is_a_file(out: Path) -> None:
     rows = list(csv.DictReader(io.StringIO((out / "scores.csv").read_text())))
     assert len(rows) == 8 * 4 and rows[0]["preferences.budget"] == "40"
     assert not list(out.parent.glob(".report-*"))
+    for path in (out / "figures").glob("*.pdf"):
+        data = path.read_bytes()
+        assert b"/CreationDate" not in data and b"/Type3" not in data, "no dates, and letters that can be searched"
 
 
 def test_a_report_is_replaced_and_strangers_are_left_alone(out: Path, tmp_path: Path) -> None:
@@ -177,3 +180,10 @@ def test_commands_are_told_once_and_as_typed(runs: Path) -> None:
     assert provenance.shortfalls(score(results), results, None) == []
     grid = provenance.machines(results)
     assert grid is not None and grid.rows[0].name == "a made-up device" and grid.rows[0].cells[0].text == "8"
+
+
+def test_fewer_labels_than_the_papers_are_those_that_were_used(tmp_path: Path) -> None:
+    """A budget of 500 that a short run cannot reach is no 500 labels."""
+    short = made.results(made.series(protocol={"metric": "success", "preferences.budget": 500}))
+    told = provenance.shortfalls(score(short), short, PAPER)
+    assert "Fewer labels than in the paper's main results: 30 of 500 on Door Close." in told

@@ -214,6 +214,8 @@ def test_probability_of_improvement_is_rliables() -> None:
     assert bounds == pytest.approx((0.4190, 0.7905), abs=0.015)
     with pytest.raises(ValueError, match="without any score"):
         probability_of_improvement([np.zeros(0)], [np.ones(2)])
+    summed = np.array([0.1 + 0.2]), np.array([0.3])  # sums in another order are no difference
+    assert summed[0] > summed[1] and probability_of_improvement([summed[0]], [summed[1]]) == 0.5
 
 
 def test_area_is_in_units_of_the_score() -> None:

@@ -225,3 +225,34 @@ def test_html_says_what_heads_what() -> None:
     scopes = [attributes.get("scope") for tag, attributes in tags.seen if tag == "th"]
     assert scopes == ["col", "col", "col", "row", "row"]
     assert '<span class="unseen">ubp2, </span>paper' in grids.as_html(GRID) and "A &lt; B | C." in grids.as_html(GRID)
+
+
+def test_the_papers_last_columns_are_over_our_tasks_or_not_there() -> None:
+    """A row of the paper with one task of two must not stand beside an average over both."""
+    runs = [made.series(method, 0, (0.5,), task) for method in ("ubp2", "entropy") for task in (DOOR, WINDOW)]
+    published = {
+        "ubp2": {DOOR: Published(70.7), WINDOW: Published(36.4)},
+        "entropy": {DOOR: Published(0.1)},
+    }
+    grid = main_grid(score(made.results(*runs)), published=published)
+    assert cells(grid)["ubp2"][2] == "50.0" and cells(grid)["ubp2 paper"][2:] == [GAP, GAP]
+    assert cells(grid)["ubp2 difference"][2] == GAP
+    assert any("does not print all numbers" in note for note in grid.notes)
+    assert not any("computed again" in note for note in grid.notes)
+
+
+def test_labels_needed_are_those_of_the_seeds_that_count() -> None:
+    """A seed that has just begun has not failed to reach a level."""
+    done, begun = made.series("ubp2", 0, (0.0, 0.9)), made.series("ubp2", 1, (0.0,), steps=2000)
+    results = made.results(done, begun)
+    needed = labels_needed(results, score(results))
+    assert needed is not None and cells(needed)["ubp2, 80 %"] == ["20 (1 of 1)"]
+
+
+def test_the_csv_of_intervals_and_areas_has_all_digits() -> None:
+    thirds = [made.series("ubp2", seed, (0.0, 1 / 3, 1 / 7), task) for seed in range(3) for task in (DOOR, WINDOW)]
+    scores = score(made.results(*thirds))
+    for grid, value in ((intervals(scores), 100 * (1 / 3 + 1 / 7) / 3), (areas(scores), 100 * (1 / 3 + 1 / 14) / 2)):
+        records = list(csv.DictReader(io.StringIO(grids.as_csv(grid))))
+        assert [one["task"] for one in records][:2] == [DOOR, WINDOW]
+        assert all(float(one[name]) == pytest.approx(value, rel=1e-12) for one in records for name in ("value", "low"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ubp2.evaluation import page
+from ubp2.evaluation import looks, page
 from ubp2.evaluation.results import Results, Series
 from ubp2.evaluation.scores import Scores, counted, titles
 
@@ -97,15 +97,12 @@ def _comparisons(series: Sequence[Series], scores: Scores) -> Iterator[Drawn]:
 
 def save(one: Drawn, folder: Path) -> str:
     """Write a figure as PNG and PDF, and give it as HTML: an SVG, or the PNG where that would be heavy."""
-    import matplotlib
-
     files = [f"figures/{one.name}.{kind}" for kind in ("png", "pdf")]
     for name in files:
         (folder / name).parent.mkdir(exist_ok=True)
-        one.figure.savefig(folder / name, dpi=200)
-    stream = io.BytesIO()
-    with matplotlib.rc_context({"svg.fonttype": "path"}):  # a phone has not the font that the layout was made for
-        one.figure.savefig(stream, format="svg")
+        looks.save(one.figure, folder / name)
+    stream = io.BytesIO()  # letters as outlines: a phone has not the font that the layout was made for
+    looks.save(one.figure, stream, "svg", style={"svg.fonttype": "path"})
     data, kind = stream.getvalue(), "image/svg+xml"
     if len(data) > _HEAVY:
         data, kind = (folder / files[0]).read_bytes(), "image/png"

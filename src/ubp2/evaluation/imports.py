@@ -15,6 +15,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ __all__ = ["SUFFIXES", "read_file"]
 
 SUFFIXES = (".csv", ".jsonl")
 _PERCENT = re.compile(r"[\s_]*(\(%\)|\[%\]|%|percent)$", re.IGNORECASE)
+_MOST = 2**53  # from here on not every whole number is one of its own as a float
 _METRICS = {"success": "success", "return": "return", "score": "success"}  # a column, and what it measures
 
 
@@ -58,7 +60,7 @@ class _Line(NamedTuple):
         value = self.values.get(column)
         try:
             number = float(value)  # type: ignore[arg-type]
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise self.error(column, expected) from None
         if isinstance(value, bool) or not math.isfinite(number):
             raise self.error(column, expected)
@@ -68,7 +70,7 @@ class _Line(NamedTuple):
         """A whole number that is not negative."""
         expected = "a whole number, 0 or more"
         number = self.number_in(column, expected)
-        if number < 0 or number != int(number):
+        if not 0 <= number < _MOST or number != int(number):
             raise self.error(column, expected)
         return int(number)
 
@@ -120,14 +122,7 @@ def _lines(path: Path) -> Iterator[_Line]:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {path}: {error}") from None
     if path.suffix.lower() == ".csv":
-        reader = csv.DictReader(io.StringIO(text), restkey="", skipinitialspace=True)
-        for values in reader:
-            if None in values.values() or "" in values:
-                raise UserError(
-                    f"{path}, line {reader.line_num}: expected {len(reader.fieldnames or ())} values as in the header, "
-                    f"got {'more' if '' in values else 'fewer'}"
-                )
-            yield _Line(path, reader.line_num, {name.strip(): value for name, value in values.items()})
+        yield from _csv_lines(path, text)
         return
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
@@ -138,6 +133,22 @@ def _lines(path: Path) -> Iterator[_Line]:
             if not isinstance(values, dict):
                 raise UserError(f"{path}, line {number}: expected a JSON object, got {line.strip()[:40]}")
             yield _Line(path, number, values)
+
+
+def _csv_lines(path: Path, text: str) -> Iterator[_Line]:
+    """A line for each row; a column without a name, as pandas writes its index, is left alone."""
+    reader = csv.reader(io.StringIO(text), skipinitialspace=True)
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        for row in filter(None, reader):
+            if len(row) != len(header):
+                raise UserError(
+                    f"{path}, line {reader.line_num}: expected {len(header)} values as in the header, got {len(row)}"
+                )
+            named = {name: value for name, value in zip(header, row, strict=True) if name}
+            yield _Line(path, reader.line_num, named)
+    except csv.Error as error:
+        raise UserError(f"{path}, line {reader.line_num}: not valid CSV ({error})") from None
 
 
 def _score_column(path: Path, columns: list[str], controller: Controller) -> _Column:
@@ -191,13 +202,28 @@ def _series(key: tuple[str, str, int], lines: list[_Line], column: _Column) -> S
 
 
 def _protocol(lines: list[_Line]) -> dict[str, Any]:
-    """Settings of the protocol among the columns; as they stand in a configuration, so that 500 is a number."""
+    """Settings of the protocol among the columns; as they stand in a configuration, so that 500 is a number.
+
+    What is empty is not known; null is known to be unset.
+    """
     known: dict[str, Any] = {}
     for line in lines:
         for name in SETTINGS:
-            if name in line.values:
-                value = line.values[name]
-                value = yaml.safe_load(value) if isinstance(value, str) else value
+            if line.values.get(name, "") != "":
+                value = _setting(line, name)
                 if known.setdefault(name, value) != value:
                     raise line.error(name, f"{known[name]!r} as on the lines before of the same seed")
     return known
+
+
+def _setting(line: _Line, name: str) -> Any:
+    """A value as a configuration takes it, also 1e-5, which YAML reads as text."""
+    value = line.values[name]
+    try:
+        value = yaml.safe_load(value) if isinstance(value, str) else value
+    except yaml.YAMLError:
+        raise line.error(name, "a value as in a configuration file") from None
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return float(value)
+    return value

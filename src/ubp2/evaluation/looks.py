@@ -28,6 +28,7 @@ __all__ = [
     "look",
     "save",
     "seeds_of",
+    "task_curves",
     "task_scores",
     "title_of",
     "wrapped",
@@ -79,19 +80,24 @@ def by_task(series: Iterable[Series]) -> dict[str, dict[str, list[Series]]]:
     return tasks
 
 
-def task_scores(groups: Mapping[str, Sequence[Series]], at: str = "over time") -> dict[str, np.ndarray]:
-    """One number a run of each method on a task: its mean over evaluations, or its last one (`at="final"`).
+def task_curves(groups: Mapping[str, Sequence[Series]]) -> dict[str, np.ndarray]:
+    """The scores [N, T] of each method's runs on a task, at the decisions that every run of every method has.
 
-    All methods are read at the same decisions, those that every run has, because a mean over more of the training is a
-    higher one. Empty where the runs have no decision in common.
+    A mean over more of the training is a higher one, so that methods are compared over the same of it. Empty where the
+    runs have no decision in common.
     """
     runs = [own for seeds in groups.values() for own in seeds]
     _, values = aligned(Curve(own.decision, own.score) for own in runs)
     if not values.size:
         return {}
-    numbers = values[:, -1] if at == "final" else values.mean(axis=1)
     owners = np.array([own.method for own in runs])
-    return {method: numbers[owners == method] for method, seeds in groups.items() if seeds}
+    return {method: values[owners == method] for method, seeds in groups.items() if seeds}
+
+
+def task_scores(groups: Mapping[str, Sequence[Series]], at: str = "over time") -> dict[str, np.ndarray]:
+    """One number a run of each method on a task: its mean over evaluations, or its last one (`at="final"`)."""
+    curves = task_curves(groups)
+    return {method: own[:, -1] if at == "final" else own.mean(axis=1) for method, own in curves.items()}
 
 
 def title_of(task: str, titles: Mapping[str, str] | None = None) -> str:
@@ -148,11 +154,13 @@ def _wide(lengths: Sequence[int], rows: int) -> float:
     return sum(0.56 + _LETTER * max(lengths[i : i + rows]) for i in range(0, len(lengths), rows))
 
 
-def save(figure: Figure, target: Path | IO[bytes], format: str | None = None) -> None:
+def save(
+    figure: Figure, target: Path | IO[bytes], format: str | None = None, *, style: Mapping[str, Any] | None = None
+) -> None:
     """Write a figure as .png, .pdf or .svg (by its suffix, or `format`) in the style that it was made in.
 
     Ticks take their style when they are drawn, so a bare `figure.savefig` would look otherwise. No dates: the same
-    figure is the same file.
+    figure is the same file. `style` goes before that style.
     """
     import matplotlib
 
@@ -160,6 +168,6 @@ def save(figure: Figure, target: Path | IO[bytes], format: str | None = None) ->
     dates = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
     if kind not in dates:
         raise UserError(f"a figure is written as .png, .pdf or .svg, got '{target}'")
-    style: dict[Any, Any] = STYLE | {"svg.hashsalt": "ubp2"}
-    with matplotlib.rc_context(style):
+    whole: dict[Any, Any] = {**STYLE, "svg.hashsalt": "ubp2", **(style or {})}
+    with matplotlib.rc_context(whole):
         figure.savefig(target, format=kind, metadata=dates[kind])

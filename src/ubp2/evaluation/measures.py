@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ubp2.evaluation import statistics
 from ubp2.evaluation.grids import GAP, Cell, Grid, Row
-from ubp2.evaluation.results import Results
-from ubp2.evaluation.scores import Scores, titles
+from ubp2.evaluation.results import Results, Series
+from ubp2.evaluation.scores import Scores, counted, titles
 
 __all__ = ["amounts", "areas", "count", "intervals", "labels_needed"]
 
@@ -73,10 +73,11 @@ def amounts(results: Results, methods: Sequence[str]) -> Grid:
 def intervals(scores: Scores) -> Grid:
     """The numbers of the main table with their bootstrap intervals, and the average over tasks with its own."""
     over = scores.complete
+    records: list[dict[str, Any]] = []
 
     def cell(method: str, task: str) -> Cell:
         entry = scores.entries.get((task, method))
-        return Cell(GAP) if entry is None else Cell(_with_interval(entry.value, entry.interval))
+        return Cell(GAP) if entry is None else _recorded(records, task, method, entry.value, entry.interval)
 
     def average(method: str) -> Cell:
         own = [task for task in over if (task, method) in scores.entries]
@@ -85,7 +86,7 @@ def intervals(scores: Scores) -> Grid:
         value = float(np.mean([scores.entries[task, method].value for task in own]))
         groups = [scores.aligned[task].curves[method] for task in own]
         low, high = statistics.over_time_interval(groups)
-        return Cell(_with_interval(value, (scores.scale * low, scores.scale * high)))
+        return _recorded(records, "average", method, value, (scores.scale * low, scores.scale * high))
 
     several = len(scores.tasks) > 1
     last = ("Average",) if several else ()
@@ -94,11 +95,13 @@ def intervals(scores: Scores) -> Grid:
     )
     columns = (*(titles(scores.tasks)[task] for task in scores.tasks), *last)
     note = "In brackets: 95 % bootstrap interval, seeds drawn again within each task (stratified), 5000 times."
-    return Grid("Interquartile mean averaged over time, with its interval", "Method", columns, rows, (note,), len(last))
+    caption = "Interquartile mean averaged over time, with its interval"
+    return Grid(caption, "Method", columns, rows, (note,), len(last), tuple(records))
 
 
 def areas(scores: Scores) -> Grid:
     """Area under each seed's curve over the evaluations that all methods have, as an interquartile mean over seeds."""
+    records: list[dict[str, Any]] = []
 
     def cell(method: str, task: str) -> Cell:
         aligned = scores.aligned[task]
@@ -106,10 +109,13 @@ def areas(scores: Scores) -> Grid:
             return Cell(GAP)
         curves = aligned.curves[method] * scores.scale
         own = np.array([statistics.area_under_curve(aligned.decision, curve) for curve in curves])
-        return Cell(_with_interval(statistics.iqm(own), statistics.over_time_interval([own[:, None]])))
+        interval = statistics.over_time_interval([own[:, None]])
+        return _recorded(records, task, method, statistics.iqm(own), interval)
 
     note = "Trapezoids over decisions, divided by the span that is covered; 95 % bootstrap interval."
-    return _of_tasks("Area under the curve", scores, cell, (note,))
+    rows = tuple(Row(method, tuple(cell(method, task) for task in scores.tasks)) for method in scores.methods)
+    columns = tuple(titles(scores.tasks)[task] for task in scores.tasks)
+    return Grid("Area under the curve", "Method", columns, rows, (note,), 0, tuple(records))
 
 
 def labels_needed(results: Results, scores: Scores) -> Grid | None:
@@ -117,18 +123,23 @@ def labels_needed(results: Results, scores: Scores) -> Grid | None:
 
     A seed that never gets there comes last, so that no average is over the lucky ones alone.
     """
-    known = [
-        one
-        for one in results.series
-        if one.metric == "success" and not np.isnan(one.labels).any() and not one.protocol.get("ceiling")
-    ]
+
+    def known_of(task: str, method: str) -> list[Series]:
+        """Those that numbers are over: a seed that is not finished may still get there."""
+        return [
+            one
+            for one in counted(results, task, method)
+            if one.metric == "success" and not np.isnan(one.labels).any() and not one.protocol.get("ceiling")
+        ]
+
+    known = [one for task in results.tasks() for method in results.methods() for one in known_of(task, method)]
     if not any(one.labels.any() for one in known):
         return None
     tasks = [task for task in scores.tasks if any(one.task == task for one in known)]
     records: list[dict[str, Any]] = []
 
     def cell(method: str, level: float, task: str) -> Cell:
-        own = [one for one in known if (one.task, one.method) == (task, method)]
+        own = known_of(task, method)
         reached = [statistics.labels_to_reach(one.labels, one.score, level) for one in own]
         needed = sorted(math.inf if labels is None else labels for labels in reached)
         middle = needed[len(needed) // 2] if needed else math.inf
@@ -140,7 +151,8 @@ def labels_needed(results: Results, scores: Scores) -> Grid | None:
 
     rows = tuple(
         Row(f"{method}, {level:.0%}".replace("%", " %"), tuple(cell(method, level, task) for task in tasks))
-        for method in dict.fromkeys(one.method for one in known)
+        for method in results.methods()
+        if any(one.method == method for one in known)
         for level in LEVELS
     )
     note = "At the first evaluation at or above the level; the middle seed. In brackets: how many seeds get there."
@@ -149,11 +161,10 @@ def labels_needed(results: Results, scores: Scores) -> Grid | None:
     return Grid(caption, "Method and level", columns, rows, (note,), 0, tuple(records))
 
 
-def _of_tasks(caption: str, scores: Scores, cell: Callable[[str, str], Cell], notes: tuple[str, ...]) -> Grid:
-    rows = tuple(Row(method, tuple(cell(method, task) for task in scores.tasks)) for method in scores.methods)
-    return Grid(caption, "Method", tuple(titles(scores.tasks)[task] for task in scores.tasks), rows, notes)
-
-
-def _with_interval(value: float, interval: tuple[float, float]) -> str:
+def _recorded(
+    records: list[dict[str, Any]], task: str, method: str, value: float, interval: tuple[float, float]
+) -> Cell:
+    """A number with its interval as it is shown, once all its digits are among `records`."""
     low, high = interval
-    return f"{value:.1f}" if math.isnan(low) else f"{value:.1f} [{low:.1f}, {high:.1f}]"
+    records.append({"task": task, "method": method, "value": value, "low": low, "high": high})
+    return Cell(f"{value:.1f}" if math.isnan(low) else f"{value:.1f} [{low:.1f}, {high:.1f}]")

@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ubp2.config.presets import PAPER_TASKS
 from ubp2.evaluation.grids import GAP, Cell, Grid, Row
 from ubp2.evaluation.measures import count
 from ubp2.evaluation.protocol import SETTINGS
 from ubp2.evaluation.results import Results, Series
-from ubp2.evaluation.scores import Scores, titles
+from ubp2.evaluation.scores import Scores, counted, titles
 from ubp2.evaluation.tables import Published
 
 __all__ = ["Clip", "clips", "machines", "protocols", "run_commands", "shortfalls"]
@@ -117,10 +119,8 @@ def shortfalls(scores: Scores, results: Results, published: Mapping[str, Mapping
             f"The paper's numbers are averages over {count(PAPER_DECISIONS)} decisions; ours go {listed(early)}. They "
             f"show the beginning of such runs and cannot confirm or refute the paper's."
         )
-    budgets = {task: _smallest(results, task, "preferences.budget") for task in here}
-    fewer = {
-        t: f"{count(b)} of {count(PAPER_TASKS[t].budget)}" for t, b in budgets.items() if b < PAPER_TASKS[t].budget
-    }
+    labels = {task: _fewest_labels(results, task) for task in here}
+    fewer = {t: f"{count(n)} of {count(PAPER_TASKS[t].budget)}" for t, n in labels.items() if n < PAPER_TASKS[t].budget}
     if fewer:
         told.append(f"Fewer labels than in the paper's main results: {listed(fewer)}.")
     seeds = {task: min((e.seeds for (t, _), e in scores.entries.items() if t == task), default=0) for task in here}
@@ -130,9 +130,13 @@ def shortfalls(scores: Scores, results: Results, published: Mapping[str, Mapping
     return told
 
 
-def _smallest(results: Results, task: str, name: str) -> float:
-    known = [one.protocol.get(name) for one in results.series if one.task == task]
-    return min((float(value) for value in known if value is not None), default=math.inf)
+def _fewest_labels(results: Results, task: str) -> float:
+    """The fewest labels that a run which counts has used: a budget may be more. Where nobody knows, its budget."""
+    asking = [
+        one for method in results.methods() for one in counted(results, task, method) if not one.protocol.get("ceiling")
+    ]
+    used = [one.protocol.get("preferences.budget") if np.isnan(one.labels[-1]) else one.labels[-1] for one in asking]
+    return min((float(value) for value in used if value is not None), default=math.inf)
 
 
 def clips(results: Results) -> tuple[list[Clip], list[str]]:

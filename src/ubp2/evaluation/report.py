@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
+import io
+import math
 import os
 import shutil
 import tempfile
@@ -12,11 +15,12 @@ from pathlib import Path
 from typing import NamedTuple, TypedDict, Unpack
 
 import numpy as np
+import yaml
 
 from ubp2._version import __version__
 from ubp2.errors import UserError
 from ubp2.evaluation import drawings, grids, measures, page, provenance
-from ubp2.evaluation.grids import Cell, Grid, Row
+from ubp2.evaluation.grids import Grid
 from ubp2.evaluation.page import Section
 from ubp2.evaluation.results import Results
 from ubp2.evaluation.scores import Scores, score, titles
@@ -108,31 +112,26 @@ def raw_scores(results: Results) -> str:
     """Every evaluation of every series as a line of CSV, which `ubp2 report` can read again."""
     metric = next((one.metric for one in results.series), "success")
     names = sorted({name for one in results.series for name in one.protocol if name != "metric"})
-    table = Grid(
-        "",
-        "task",
-        ("method", "seed", "decision", "labels", metric, "steps", *names),
-        tuple(
-            Row(
-                one.task,
-                tuple(
-                    Cell(_plain(value))
-                    for value in (one.method, one.seed, int(d), labels, value, one.steps, *map(one.protocol.get, names))
-                ),
-            )
-            for one in results.series
-            for d, labels, value in zip(one.decision, one.labels, one.score, strict=True)
-        ),
-    )
-    return grids.as_csv(table)
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(["task", "method", "seed", "decision", "labels", metric, "steps", *names])
+    for one in results.series:
+        settings = [_setting(one.protocol[name]) if name in one.protocol else "" for name in names]
+        for decision, labels, value in zip(one.decision, one.labels, one.score, strict=True):
+            plain = map(_plain, (one.task, one.method, one.seed, int(decision), labels, value, one.steps))
+            writer.writerow([*plain, *settings])
+    return stream.getvalue()
 
 
 def _plain(value: object) -> str:
-    if value is None or (isinstance(value, float) and np.isnan(value)):
-        return ""
-    return (
-        f"{value:.10g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
-    )
+    if isinstance(value, float):
+        return "" if np.isnan(value) else f"{value:.10g}"
+    return str(value)
+
+
+def _setting(value: object) -> str:
+    """A setting as a configuration file has it: what is known to be unset is null, and only the unknown is empty."""
+    return yaml.safe_dump(value, default_flow_style=True, width=math.inf).removesuffix("...\n").rstrip("\n")
 
 
 def _tables(

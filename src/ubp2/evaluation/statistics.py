@@ -230,8 +230,8 @@ def probability_of_improvement(xs: Sequence[np.ndarray], ys: Sequence[np.ndarray
 
     Its interval: `interval((*xs, *ys), lambda g: probability_of_improvement(g[:len(xs)], g[len(xs):]))`.
     """
-    both = list(zip(_scores(xs), _scores(ys), strict=True))
-    if not both:
+    both = [tuple(np.round(pair, 10) for pair in pairs) for pairs in zip(_scores(xs), _scores(ys), strict=True)]
+    if not both:  # rounded, since sums in another order are no difference
         raise ValueError("the probability of improvement on no tasks")
     wins = [(x[:, None] > y).mean() + (x[:, None] == y).mean() / 2 for x, y in both]
     return float(np.mean([_kept(np.concatenate(pair), win) for pair, win in zip(both, wins, strict=True)]))

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ubp2.errors import UserError, unknown_name
-from ubp2.evaluation.curves import Curve, aligned
-from ubp2.evaluation.looks import Tasks, budget_of, by_task, legend, look, seeds_of, task_scores, title_of
+from ubp2.evaluation.looks import Tasks, budget_of, by_task, legend, look, seeds_of, task_curves, task_scores, title_of
 from ubp2.evaluation.plots import STYLE
 from ubp2.evaluation.results import Series
 from ubp2.evaluation.statistics import (
@@ -79,12 +78,11 @@ def improvement(series: Sequence[Series], reference: str, at: At = "over time") 
     methods = list(next(iter(tasks.values())))
     if reference not in methods:
         raise unknown_name("method", reference, methods)
-    pairs = {}
+    pairs, scores = {}, _scores(tasks, at)
     for other in methods:
-        both = {task: {name: own[name] for name in (reference, other)} for task, own in tasks.items()}
-        scores = [own for own in _scores(both, at).values() if len(own) == 2]
-        if other != reference and scores:
-            pairs[other] = [[own[name] for own in scores] for name in (reference, other)]
+        both = [own for own in scores.values() if {reference, other} <= set(own)]
+        if other != reference and both:
+            pairs[other] = [[own[name] for own in both] for name in (reference, other)]
     if not pairs:
         raise UserError(f"no other method has a task in common with {reference}: there is nothing to compare")
     with matplotlib.rc_context(STYLE):
@@ -158,10 +156,11 @@ def bars(series: Sequence[Series], titles: Mapping[str, str] | None = None) -> F
         axes, top = figure.subplots(), 0.0
         ticks: dict[float, str] = {}
         for task, groups in tasks.items():
-            there = [(i, seeds) for i, seeds in enumerate(groups.values()) if seeds]
-            for row, (number, seeds) in enumerate(there):
-                _draw_bar(axes, top + row, seeds, look(number).colour)
-                ticks[top + row] = str(budget_of(seeds) or "")
+            there = [(i, method) for i, method in enumerate(methods) if groups[method]]
+            curves, scale = task_curves(groups), 100 if _metric(groups) == "success" else 1
+            for row, (number, method) in enumerate(there):
+                _draw_bar(axes, top + row, curves.get(method), scale, look(number).colour)
+                ticks[top + row] = str(budget_of(groups[method]) or "")
             _name_task(axes, top + (len(there) - 1) / 2, title_of(task, titles), bool(any(ticks.values())))
             top += len(there) + 0.6
         figure.set_size_inches(6.0, _BAR * top + 0.5)
@@ -177,17 +176,20 @@ def bars(series: Sequence[Series], titles: Mapping[str, str] | None = None) -> F
     return figure
 
 
-def _draw_bar(axes: Axes, row: float, seeds: Sequence[Series], colour: str) -> None:
-    """One bar; its numbers stand inside where there is room, else behind it."""
+def _metric(groups: Mapping[str, Sequence[Series]]) -> str:
+    """What a task is scored by; `by_task` has refused several."""
+    return next(own.metric for seeds in groups.values() for own in seeds)
+
+
+def _draw_bar(axes: Axes, row: float, curves: np.ndarray | None, scale: int, colour: str) -> None:
+    """One bar of the curves [N, T] of a method; its numbers stand inside where there is room, else behind it."""
     from matplotlib.colors import to_rgb
 
-    _, curves = aligned(Curve(own.decision, own.score) for own in seeds)
-    if not curves.size:
+    if curves is None:
         axes.annotate(
-            "no decision that all seeds have", (0, row), (3, 0), textcoords="offset points", va="center", fontsize=6.5
+            "no decision that all runs have", (0, row), (3, 0), textcoords="offset points", va="center", fontsize=6.5
         )
         return
-    scale = 100 if seeds[0].metric == "success" else 1
     value, error = scale * over_time(curves), scale * standard_error(curves[:, -1])
     axes.barh(row, value, height=0.86, color=colour, zorder=2)
     text = f"{value:.1f}" + (f" ({error:.1f})" if np.isfinite(error) else "")

@@ -74,7 +74,7 @@ def main_grid(scores: Scores, *, published: Mapped | None = None, columns: Seque
         "Method",
         (*(names[task] for task in scores.tasks), *(COLUMNS[name][0] for name in columns)),
         tuple(rows),
-        tuple(_notes(scores, ours.over, bool(paper.there.any()))),
+        tuple(_notes(scores, ours.over, paper.totals if paper.there.any() else {})),
         len(columns),
         tuple(_records(scores, published)),
     )
@@ -83,13 +83,13 @@ def main_grid(scores: Scores, *, published: Mapped | None = None, columns: Seque
 def _side(
     scores: Scores, columns: Sequence[str], at: Callable[[str, str], Any], within: np.ndarray | None = None
 ) -> _Side:
-    """One side of the table; `within`: tasks that its last columns stay in, if it has any."""
+    """One side of the table; `within`: the tasks of our last columns: what stands beside them is over the same."""
     found = [[at(task, method) for task in scores.tasks] for method in scores.methods]
     values = np.array([[math.nan if one is None else one.value for one in row] for row in found], float)
     there = np.asarray(~np.isnan(values).all(axis=1))
     over = np.asarray(~np.isnan(values[there]).any(axis=0) & there.any())
     if within is not None and within.any():
-        over &= within
+        over = within & over[within].all()
     totals = {name: np.full(len(values), math.nan) for name in columns}
     for name, total in totals.items():
         if over.any():
@@ -98,9 +98,8 @@ def _side(
 
 
 def _apart(ours: _Side, paper: _Side, name: str) -> np.ndarray:
-    """The difference of a last column: of averages alone, and only if they are over the same tasks."""
-    comparable = name == "average" and bool((ours.over == paper.over).all())
-    return ours.totals[name] - paper.totals[name] if comparable else np.full(len(ours.there), math.nan)
+    """The difference of a last column: of averages alone, since a rank and a regret depend on who else is there."""
+    return ours.totals[name] - paper.totals[name] if name == "average" else np.full(len(ours.there), math.nan)
 
 
 def _cell(scores: Scores, task: str, method: str, table: np.ndarray) -> Cell:
@@ -136,7 +135,7 @@ def _signed(value: float) -> str:
     return GAP if math.isnan(value) else f"{value:+.1f}"
 
 
-def _notes(scores: Scores, over: np.ndarray, paper: bool) -> Iterator[str]:
+def _notes(scores: Scores, over: np.ndarray, paper: Mapping[str, np.ndarray]) -> Iterator[str]:
     """What the numbers are over, what an asterisk says, and where there can be none."""
     names = titles(scores.tasks)
     counts = {entry.seeds for entry in scores.entries.values()}
@@ -145,8 +144,10 @@ def _notes(scores: Scores, over: np.ndarray, paper: bool) -> Iterator[str]:
     if over.any() and not over.all():
         told = ", ".join(names[task] for task, both in zip(scores.tasks, over, strict=True) if both)
         yield f"Last columns are over the tasks that all methods have: {told}."
-    if paper:
+    if any(np.isfinite(total).any() for total in paper.values()):
         yield "The paper's last columns are computed again over the tasks and methods shown here."
+    elif paper:
+        yield "The paper does not print all numbers that its last columns would be over here, so they are left out."
     yield from _tests(scores, names)
 
 

@@ -130,7 +130,9 @@ def _value(values: Any, rng: np.random.Generator) -> Any:
     if whole and scale == "range":
         return int(rng.integers(low, high + 1))
     margin = 0.5 if whole else 0.0  # what is rounded to an end is as wide as what is rounded to any other number
-    ends = (low - margin, high + margin)
-    value = math.exp(rng.uniform(*map(math.log, ends))) if scale == "log" else float(rng.uniform(*ends))
+    least, most = low - margin, high + margin
+    value = (
+        math.exp(rng.uniform(math.log(least), math.log(most))) if scale == "log" else float(rng.uniform(least, most))
+    )
     value = round(value) if whole else float(f"{value:.3g}")  # more digits mean nothing
     return min(max(value, low), high)
