@@ -7,18 +7,21 @@ work come after them.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import shlex
 import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 import ubp2
-from tests.docs.pages import ROOT, blocks
-from ubp2.config.files import load_yaml
+from tests.docs.pages import ROOT, blocks, commands
+from ubp2.config.files import load_yaml, overridden, save_yaml
 from ubp2.config.presets import preset as real_preset
 from ubp2.config.schema import Config
+from ubp2.evaluation.protocol import SETTINGS
 from ubp2.terminal import cli
 
 SMALL = shlex.split(
@@ -43,13 +46,15 @@ PLANNED = ("reproduce", "sweep", "tune")
 OTHER_CODES = {"doctor": (1,)}
 
 
-def understandable(words: tuple[str, ...], run: Path, folder: Path) -> list[str]:
-    """The words of a command with everything there that they name; nothing is made small."""
+def understandable(words: tuple[str, ...], run: Path, folder: Path, page: str = "") -> list[str]:
+    """The words of a command on a page with everything there that they name; nothing is made small."""
     staged = [STANDS_FOR.get(word, word) for word in words]
     for number, word in enumerate(staged):
         before = staged[number - 1] if number else ""
         if word == "RUN" or (word.startswith("runs/") and not word.endswith(".yaml") and before != "--out"):
             _copy(run, folder / word)
+            if words[0] in ("compare", "report"):
+                _as_trained(folder / word, word, page)
         elif word.startswith("benchmarks/"):
             staged[number] = str(ROOT / word)
         elif "=benchmarks/" in word:
@@ -104,6 +109,20 @@ def execute(snippet: str, run: Path, folder: Path, monkeypatch: pytest.MonkeyPat
 def _copy(run: Path, to: Path) -> None:
     if not to.exists():
         shutil.copytree(run, to)
+
+
+def _as_trained(copy: Path, name: str, page: str) -> None:
+    """Give a copy the seed and the protocol with which its page trains the run of this name, if it does.
+
+    Runs that may not be compared are refused by these, and would look alike otherwise.
+    """
+    on_page = [command.words for command in commands() if command.fenced and command.name.startswith(f"{page}:")]
+    trained = [words for words in on_page if words[0] == "train" and ("--out", name) in itertools.pairwise(words)]
+    flags = dict(itertools.pairwise(trained[0])) if trained else {}
+    known = {f"--{name.replace('_', '-')}": name for name in (*SETTINGS, "teacher", "seed")}
+    settings = {known[flag]: yaml.safe_load(value) for flag, value in flags.items() if flag in known}
+    if settings:
+        save_yaml(overridden(load_yaml(copy / "config.yaml"), settings), copy / "config.yaml")
 
 
 def _write(path: Path, text: str) -> None:

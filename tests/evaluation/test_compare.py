@@ -56,6 +56,16 @@ def test_over_several_tasks(tmp_path: Path) -> None:
     assert found.duels[-1].improvement == 1 and as_grid(found).rows[-1].name == "All tasks"
 
 
+def test_a_refusal_names_what_would_allow_it(tmp_path: Path) -> None:
+    """Every setting at once: who follows the sentence is not refused again."""
+    made.run(tmp_path / "a")
+    made.run(tmp_path / "b", teacher__name="mistake", teacher__mistake=0.2)
+    sides = [[parse(str(tmp_path / name))] for name in "ab"]
+    with pytest.raises(UserError, match="allow it with --vary teacher.name teacher.mistake$"):
+        compare(sides[0], sides[1])
+    assert len(compare(sides[0], sides[1], vary=["teacher.name", "teacher.mistake"]).duels) == 1
+
+
 def test_runs_that_are_not_finished_are_named(tmp_path: Path) -> None:
     for seed in range(2):
         made.run(tmp_path / "a" / str(seed), seed=seed)
