@@ -269,6 +269,8 @@ def test_every_field_is_documented() -> None:
         ("teacher", "skip", -0.1, "teacher.skip is a share and must lie in [0, 1], got -0.1"),
         ("teacher", "equal", float("nan"), "teacher.equal is a share and must lie in [0, 1], got nan"),
         ("optimism", "lambda_reward", -0.1, "optimism.lambda_reward must not be negative, got -0.1"),
+        ("optimism", "lambda_reward", 1000.0, "lambda_reward is tuned between 0.0001 and 100, got 1000 to start from"),
+        ("optimism", "lambda_value", 0.0, "leave the bonus out with --optimism.no-value"),
     ],
 )
 def test_a_number_out_of_range_is_refused(section: str, field: str, value: object, sentence: str) -> None:
@@ -277,6 +279,13 @@ def test_a_number_out_of_range_is_refused(section: str, field: str, value: objec
     with pytest.raises(UserError) as refused:
         resolve(dataclasses.replace(config, **{section: changed}), 50)
     assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize("fixed", [{"autotune": False}, {"value": False}])
+def test_a_coefficient_that_is_not_tuned_may_be_anything(fixed: dict[str, bool]) -> None:
+    config = preset("cpu")
+    optimism = dataclasses.replace(config.optimism, lambda_value=0.0, **fixed)
+    assert resolve(dataclasses.replace(config, optimism=optimism), 50).optimism == optimism
 
 
 def test_a_negative_seed_is_refused() -> None:

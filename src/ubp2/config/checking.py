@@ -7,7 +7,7 @@ import typing
 
 from ubp2.config.files import leaves
 from ubp2.config.schedule import first_session, labels_that_fit
-from ubp2.config.schema import NEIGHBOUR, Config, TeacherConfig, given
+from ubp2.config.schema import LAMBDA_RANGE, NEIGHBOUR, Config, OptimismConfig, TeacherConfig, given
 from ubp2.errors import UserError, unknown_name
 
 __all__ = ["AT_LEAST_ONE", "check", "check_numbers"]
@@ -128,7 +128,20 @@ def check_numbers(config: Config) -> None:
         raise UserError(f"training.discount must lie in (0, 1], got {own['training.discount']}")
     if not math.isfinite(own["evaluation.bonus"]):
         raise UserError(f"evaluation.bonus must be a finite number, got {own['evaluation.bonus']}")
+    _check_coefficients(config.optimism)
     _check_teacher(config.teacher)
+
+
+def _check_coefficients(optimism: OptimismConfig) -> None:
+    """Refuse a coefficient that tuning would change at once, because it lies where none is tuned to."""
+    low, high = LAMBDA_RANGE
+    for bonus in ("reward", "dynamics", "value"):
+        start = getattr(optimism, f"lambda_{bonus}")
+        if optimism.autotune and getattr(optimism, bonus) and not low <= start <= high:
+            raise UserError(
+                f"optimism.lambda_{bonus} is tuned between {low:g} and {high:g}, got {start:g} to start from; fix it "
+                f"with --optimism.no-autotune, or leave the bonus out with --optimism.no-{bonus}"
+            )
 
 
 def _check_teacher(teacher: TeacherConfig) -> None:

@@ -12,6 +12,7 @@ from typing import Literal, TypeVar
 from ubp2.config.sections import SacConfig, VisualConfig
 
 __all__ = [
+    "LAMBDA_RANGE",
     "NEIGHBOUR",
     "CheckpointConfig",
     "Config",
@@ -31,6 +32,7 @@ __all__ = [
 
 T = TypeVar("T")
 
+LAMBDA_RANGE = (1e-4, 1e2)  # in which coefficients of bonuses are tuned
 NEIGHBOUR = 5  # novelty is the distance to the so many-th nearest state
 
 
@@ -121,7 +123,7 @@ class OptimismConfig:
     value: bool = True
     """Add the value ensemble's disagreement at the end of the horizon."""
     autotune: bool = True
-    """Tune each coefficient online (Eq. 2); otherwise they stay at their initial values."""
+    """Tune each coefficient online (Eq. 2), between 1e-4 and 100; otherwise they stay at their initial values."""
     lambda_reward: float = 1.0
     """Initial (or fixed) coefficient of the reward bonus."""
     lambda_dynamics: float = 5.0
