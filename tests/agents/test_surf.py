@@ -70,6 +70,14 @@ def test_members_learn_the_answers_that_they_are_sure_of(config: Config, thresho
     assert float(loss) == pytest.approx(0.5 * total, rel=1e-3, abs=1e-7)
 
 
+def test_without_a_place_for_a_segment_there_is_nothing_to_be_sure_of(config: Config) -> None:
+    """Episodes so far may have been too short: what is drawn then means nothing."""
+    own = with_crop(config, 2, surf_threshold=0.5)
+    state, replay = make_pebble(own), make_replay()
+    loss = quick_jit(lambda replay: surf.pseudo_loss(own, replay, state.reward, state.sac.stats, KEY))
+    assert float(loss(replay)) > 0 and float(loss(replay._replace(total=jnp.int32(LENGTH)))) == 0
+
+
 def test_the_fit_has_all_its_epochs_and_answers_its_labels(config: Config) -> None:
     """An accuracy ends that of PEBBLE; here there is more to learn than labels."""
     found = {}

@@ -35,11 +35,12 @@ def pseudo_loss(config: Config, replay: Replay, members: MLP, stats: Normalizer,
     """Cross-entropy of crops under the answers that a member is sure of, over all pairs drawn; summed over members."""
     k_draw, k_crop = jax.random.split(key)
     count, length = config.sac.surf_ratio * config.preferences.batch_size, config.preferences.segment_length
-    segments, _ = replay_.sample_segments(replay, k_draw, 2 * count, length)
+    segments, places = replay_.sample_segments(replay, k_draw, 2 * count, length)
     rewards = bounded_reward.rewards(members, normalizer.normalize(stats, segments.obs), segments.action)  # [E, 2N, L]
     left, right = rewards[:, :count], rewards[:, count:]
     whole = jax.lax.stop_gradient(jnp.sum(left - right, axis=-1))  # [E, N]
-    sure = jax.nn.sigmoid(jnp.abs(whole)) >= config.sac.surf_threshold
+    # Without a place where a segment fits there is no pair either.
+    sure = (jax.nn.sigmoid(jnp.abs(whole)) >= config.sac.surf_threshold) & (places > 0)
     kept_left, kept_right = crops(config, k_crop, left.shape)
     cropped = jnp.sum(left * kept_left - right * kept_right, axis=-1)
     errors = jax.nn.softplus(-jnp.sign(whole) * cropped)
