@@ -52,6 +52,21 @@ def test_undo_takes_the_newest_answer_back_and_keeps_it(store: LabelStore, tmp_p
         assert connection.execute("SELECT count(*) FROM answers").fetchone()[0] == 5
 
 
+def test_a_question_that_nobody_can_tell_is_not_spent(store: LabelStore) -> None:
+    """Of later questions, and of what was said later, a run that goes back to decision 100 knows nothing."""
+    first, second, _ = ids(store)
+    store.answer(first, 0.5, weight=0.0, annotator="ann")
+    told = store.answer(second, 1.0, annotator="ann")
+    assert store.spent(up_to_decision=100, up_to=told) == 2
+    assert store.spent(up_to_decision=99, up_to=told) == 0
+    (later,) = store.ask(200, 1, [query(9)], "uniform")
+    unsure = store.answer(later, 0.5, weight=0.0, annotator="ann")
+    assert store.spent(up_to_decision=100, up_to=told) == store.spent(up_to_decision=100, up_to=unsure) == 2
+    assert (store.spent(up_to_decision=200, up_to=told), store.spent(up_to_decision=200, up_to=unsure)) == (3, 2)
+    other = store.answer(first, 1.0, annotator="bob")
+    assert store.spent(up_to_decision=200, up_to=other) == 3, "somebody else could"
+
+
 def test_a_reader_learns_that_what_it_has_was_changed(store: LabelStore) -> None:
     first, second, _ = ids(store)
     cursor = store.answer(first, 1.0, annotator="ann", key="a")

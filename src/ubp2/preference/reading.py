@@ -107,6 +107,20 @@ class LabelReader:
             ).fetchone()
         return Counts(labels, asked)
 
+    def spent(self, up_to_decision: int, up_to: int) -> int:
+        """Count the current questions asked up to that decision, less those that nobody can tell.
+
+        Those have answers, up to the answer `up_to`, and none with a weight above 0. What a resumed run has not come to
+        again is not counted, neither here nor there.
+        """
+        with self._database.read() as connection:
+            return connection.execute(
+                "SELECT (SELECT count(*) FROM queries WHERE current AND session >= 0 AND decision <= :up_to_decision) "
+                f"- (SELECT count(*) FROM (SELECT a.query {CURRENT_ANSWERS} AND q.session >= 0 "
+                "GROUP BY a.query HAVING max(a.weight) = 0))",
+                _bounds(0, up_to_decision, up_to),
+            ).fetchone()[0]
+
     def newest(self, up_to_decision: int | None = None) -> int:
         """Return the id of the newest answer to a current question asked up to that decision, undone ones included."""
         with self._database.read() as connection:
