@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,8 @@ def resident_megabytes() -> float:
     except OSError:
         import resource
 
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most / (1e6 if sys.platform == "darwin" else 1e3)  # bytes there, kilobytes elsewhere
 
 
 _LOADED = time.monotonic()
