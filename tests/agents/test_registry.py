@@ -9,6 +9,7 @@ import pytest
 from tests.training.helpers import tiny
 from ubp2.agents import rune
 from ubp2.agents.registry import AGENTS, make_agent, register
+from ubp2.config import files as config_files
 from ubp2.config.files import from_dict, to_dict
 from ubp2.config.resolving import resolve
 from ubp2.config.schema import Config
@@ -36,6 +37,13 @@ def test_what_it_is_decides_what_is_filled_in() -> None:
     assert resolve(config, 20).evaluation.controllers == ("policy",)
     register("own", AGENTS["ubp2"], model_free=False)
     assert resolve(config, 20).evaluation.controllers == config.evaluation.controllers
+
+
+def test_a_name_that_is_registered_again_is_known_once() -> None:
+    """A notebook runs its cells again."""
+    for _ in range(2):
+        register("own", rune.make_agent, model_free=True)
+    assert config_files.FURTHER["agent"] == ["own"]
 
 
 def test_the_names_of_the_package_are_taken() -> None:

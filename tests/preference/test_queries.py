@@ -282,5 +282,6 @@ def test_a_registered_strategy_is_a_value_of_the_configuration(registry: None) -
     register("mine", ranked(disagreement))
     register("mine", ranked(entropy))  # a notebook runs its cells again
     assert config_files.from_dict(mine).preferences.strategy == "mine"
+    assert config_files.FURTHER["preferences.strategy"] == ["mine"]
     with pytest.raises(UserError, match="'entropy' is a query strategy of ubp2 itself"):
         register("entropy", ranked(disagreement))

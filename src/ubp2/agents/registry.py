@@ -43,5 +43,6 @@ def register(name: str, make: MakeAgent, *, model_free: bool) -> None:
     if name in AGENTS and name not in added:
         raise UserError(f"'{name}' is an agent of ubp2 itself; give yours another name")
     AGENTS[name] = make
-    added.append(name)
+    if name not in added:
+        added.append(name)
     (MODEL_FREE.add if model_free else MODEL_FREE.discard)(name)

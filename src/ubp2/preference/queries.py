@@ -216,4 +216,5 @@ def register(name: str, strategy: Strategy) -> None:
     if name in STRATEGIES and name not in added:
         raise UserError(f"'{name}' is a query strategy of ubp2 itself; give yours another name")
     STRATEGIES[name] = strategy
-    added.append(name)
+    if name not in added:
+        added.append(name)
