@@ -20,9 +20,11 @@ os.environ.setdefault(
 )
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ubp2 import replay as replay_
 from ubp2.agents.registry import AGENTS
 from ubp2.config import files as config_files
 from ubp2.config.resolving import MODEL_FREE, resolve
@@ -38,7 +40,9 @@ from ubp2.models import world_model
 from ubp2.models.networks import MLP
 from ubp2.models.world_model import WorldModel
 from ubp2.preference.queries import STRATEGIES
+from ubp2.replay import Replay
 from ubp2.system import resident_megabytes
+from ubp2.types import Frame
 
 # Where neither pip nor Python may keep bytecode, all that tests start would compile jax's sources again, for seconds.
 if sys.dont_write_bytecode and not Path(jax.__spec__.cached or "").exists():
@@ -57,6 +61,11 @@ def noisy(tree: T, scale: float, seed: int = 7) -> T:
     """Every parameter moved at random."""
     rng = np.random.default_rng(seed)
     return jax.tree.map(lambda leaf: leaf + scale * rng.normal(size=leaf.shape).astype(np.float32), tree)
+
+
+def add(replay: Replay, frame: Frame) -> Replay:
+    """Write one frame over the oldest of a replay."""
+    return replay_.extend(replay, jax.tree.map(lambda x: jnp.asarray(x)[None], frame), jnp.ones((), jnp.int32))
 
 
 def member(members: MLP, number: int) -> MLP:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from tests.conftest import quick_jit
+from tests.conftest import add, quick_jit
 from ubp2 import replay as replay_
 from ubp2.replay import Replay
 from ubp2.types import Episode, Frame
 
 CAPACITY, HORIZON, LENGTH = 23, 4, 3
-add = quick_jit(replay_.add)
+add_one = quick_jit(add)
 sample = quick_jit(replay_.sample, static_argnums=(2, 3))
 sample_segments = quick_jit(replay_.sample_segments, static_argnums=(2, 3))
 age_of = quick_jit(replay_.age_of)
@@ -53,7 +53,7 @@ def ring(frames: list[Row], capacity: int = CAPACITY) -> Replay:
     for row in frames:
         obs, action = np.array(row.obs, np.float32), np.array(row.action, np.float32)
         frame = Frame(obs, action, row.terminated, np.int32(row.episode), np.int32(row.step))  # type: ignore[arg-type]
-        replay = add(replay, frame)
+        replay = add_one(replay, frame)
     return replay
 
 

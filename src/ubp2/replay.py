@@ -19,7 +19,6 @@ from ubp2.types import Batch, Episode, Frame, Segments
 
 __all__ = [
     "Replay",
-    "add",
     "age_of",
     "extend",
     "init",
@@ -50,11 +49,6 @@ def init(capacity: int, obs_dim: int, action_dim: int, obs_type: DTypeLike = jnp
         step=jnp.zeros((capacity,), jnp.int32),
     )
     return Replay(frames, jnp.zeros((), jnp.int32))
-
-
-def add(replay: Replay, frame: Frame) -> Replay:
-    """Write one frame over the oldest."""
-    return extend(replay, jax.tree.map(lambda x: jnp.asarray(x)[None], frame), jnp.ones((), jnp.int32))
 
 
 def extend(replay: Replay, frames: Frame, count: Array) -> Replay:

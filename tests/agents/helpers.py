@@ -11,11 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from tests.conftest import ACTION, OBS, member, noisy, numpy_mlp, quick_jit
-from ubp2.agents import pebble, sac
+from ubp2.agents import pebble, reward, sac
 from ubp2.agents.sac import Transitions
 from ubp2.config.schema import Config
+from ubp2.models import world_model
 from ubp2.models.networks import MLP
 from ubp2.models.normalizer import Normalizer
+from ubp2.models.world_model import WorldModel
 from ubp2.replay import Replay
 from ubp2.types import Batch, Frame, Preferences
 
@@ -67,6 +69,12 @@ def make_pairs(count: int = PAIRS, seed: int = 0) -> Preferences:
     shown = filled[None, :, None, None]
     obs, action = obs * shown, action * shown
     return Preferences(obs[0], action[0], obs[1], action[1], label, weight, np.int32(count))  # type: ignore[arg-type]
+
+
+def reward_loss(config: Config, model: WorldModel, stats: Normalizer, supervision: Any, batch: Batch) -> jax.Array:
+    """What teaches the reward of UBP2."""
+    z = world_model.encode(model, stats, batch.obs[:-1])
+    return reward.supervise(config, model, stats, supervision, batch, z, jax.random.key(0))[0]
 
 
 def make_replay() -> Replay:

@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.agents.helpers import reward_loss
 from tests.agents.test_ubp2 import BATCH, MIXED, PAIRS, STATS, make_state, members, trained
 from tests.conftest import OBS, quick_jit
 from ubp2.agents import learning, reward
-from ubp2.config.schema import Config
+from ubp2.config.schema import Config, ModelConfig
 from ubp2.models import world_model
 from ubp2.models.networks import MLP
 from ubp2.models.world_model import WorldModel
@@ -43,7 +44,7 @@ def test_smoothing_puts_an_end_to_certainty(config: Config, networks: tuple[Worl
         def loss(scale: jax.Array, own: Config = own, pairs: Any = pairs) -> jax.Array:
             model = eqx.tree_at(lambda m: m.reward.weights[-1], steep, scale * steep.reward.weights[-1])
             alone = eqx.tree_at(lambda m: m.reward, model, jax.tree.map(lambda p: p[:1], model.reward))
-            return reward.supervise(own, alone, STATS, pairs, BATCH, jax.random.key(0))[0]
+            return reward_loss(own, alone, STATS, pairs, BATCH)
 
         slopes.append(float(quick_jit(jax.grad(loss))(jnp.ones(()))))
     assert slopes[0] <= 0 < slopes[1]
@@ -98,7 +99,7 @@ def test_bootstrapped_members_learn_from_their_own_pairs(config: Config, network
     pairs = MIXED._replace(weight=weight)  # type: ignore[arg-type]
 
     def loss(model: WorldModel) -> jax.Array:
-        return reward.supervise(own, model, STATS, pairs, BATCH, jax.random.key(0))[0]
+        return reward_loss(own, model, STATS, pairs, BATCH)
 
     slope = quick_jit(jax.grad(loss))(networks[0])
     assert not np.any(members(slope.reward.weights[-1], [1]))
@@ -120,5 +121,14 @@ def test_members_that_agree_but_for_level_and_scale_agree_in_their_units() -> No
     units = jnp.array([[0.5, 2.0], [-10.0, 20.0]])
     np.testing.assert_allclose(world_model.in_units(units, raw), [[2.0, 0.0], [2.0, 0.0]])
     np.testing.assert_allclose(world_model.in_units(None, raw), raw)
+    for likelihood, length in (
+        ("mean", 1.0),
+        ("marginal", np.array([[2.0], [20.0]])),
+    ):
+        model = dataclasses.replace(ModelConfig(), reward_likelihood=likelihood)
+        mean, log_std = world_model.counted(model, units, raw, jnp.log(length * jnp.array([[0.3, 0.6]] * 2)))
+        np.testing.assert_allclose(mean, [[2.0, 0.0], [2.0, 0.0]])
+        np.testing.assert_allclose(jnp.exp(log_std), [[0.3, 0.6]] * 2, rtol=1e-6)
+        assert world_model.counted(model, None, raw, log_std) == (raw, log_std)
     flat = world_model.in_units(jnp.array([[0.5, 1e-6]] * 2), raw)
     np.testing.assert_allclose(flat[0], [40.0, 0.0], rtol=1e-6)  # noise is not blown up beyond a tenth

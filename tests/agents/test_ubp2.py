@@ -14,12 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.conftest import ACTION, EPISODE, OBS, noisy, quick_jit
+from tests.agents.helpers import reward_loss
+from tests.conftest import ACTION, EPISODE, OBS, add, noisy, quick_jit
 from ubp2 import replay
 from ubp2.agents import learning, reward, ubp2
 from ubp2.agents.learning import State
 from ubp2.agents.registry import make_agent
-from ubp2.config.schema import Config
+from ubp2.config.schema import LAMBDA_RANGE, Config
 from ubp2.errors import UserError
 from ubp2.models.networks import MLP
 from ubp2.models.normalizer import Normalizer
@@ -200,7 +201,7 @@ def test_lambda_stays_without_autotuning(config: Config, lively: State) -> None:
 
 def test_lambda_is_kept_in_its_range(config: Config, lively: State) -> None:
     """Pushed on at the border, a coefficient does not pass it."""
-    low, high = np.log(learning.LAMBDA_RANGE).astype(np.float32)
+    low, high = np.log(LAMBDA_RANGE).astype(np.float32)
     tune = quick_jit(partial(learning._tune, config))
     policies = still(lively.policy, 0.9), still(lively.policy, -0.9)
     for border in (low, high):
@@ -239,7 +240,7 @@ def descend(config: Config) -> Callable[[WorldModel, Any, float], WorldModel]:
     ungated = dataclasses.replace(config, preferences=dataclasses.replace(config.preferences, stop_accuracy=None))
 
     def descend(model: WorldModel, supervision: Any, rate: float) -> WorldModel:
-        slope = jax.grad(lambda m: reward.supervise(ungated, m, STATS, supervision, BATCH, jax.random.key(0))[0])(model)
+        slope = jax.grad(lambda m: reward_loss(ungated, m, STATS, supervision, BATCH))(model)
         return jax.tree.map(lambda p, g: p - rate * g, model, slope)
 
     return quick_jit(descend)
@@ -315,7 +316,7 @@ def test_the_last_observation_of_an_episode_takes_a_slot_and_is_observed(config:
     over, closed = record(state.stats, memory, frame, last, np.bool_(True), np.float32(0.0))
     assert (int(kept.replay.total), int(closed.replay.total)) == (1, 2)
     closing = Frame(last, np.zeros(ACTION, np.float32), np.bool_(False), np.int32(3), np.int32(8))  # type: ignore
-    expected = replay.add(kept.replay, closing)
+    expected = add(kept.replay, closing)
     assert not any(changed(expected, closed.replay))
     assert not any(changed(agent.observe(going, last), over)) and any(changed(going, over))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 from jax import Array
 
 from ubp2.models.networks import MLP
@@ -12,7 +13,7 @@ from ubp2.models.normalizer import Normalizer
 from ubp2.replay import Replay
 from ubp2.types import Batch, Preferences, RewardTargets, Scores, Segments
 
-__all__ = ["Action", "Agent", "Metrics", "Reflex"]
+__all__ = ["Action", "Agent", "Metrics", "Reflex", "without_plan"]
 
 State = Any  # a pytree of arrays, opaque to the loop
 Metrics = dict[str, Array]
@@ -25,6 +26,12 @@ class Action(NamedTuple):
     carry: Array  # what the next decision of the episode starts from
     scores: Scores  # terms of the plan, zeros for the policy
     broken: Array  # [] plan scores that were not finite
+
+
+def without_plan(action: Array, carry: Array) -> Action:
+    """An action that no plan led to: there is nothing to tell of it."""
+    zero = jnp.zeros(())
+    return Action(action, carry, Scores(*(zero for _ in Scores._fields)), jnp.zeros((), jnp.int32))
 
 
 class Reflex(NamedTuple):

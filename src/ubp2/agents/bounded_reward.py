@@ -11,7 +11,7 @@ import optax
 from jax import Array
 
 from ubp2.agents.base import Metrics
-from ubp2.agents.gradients import descend
+from ubp2.agents.gradients import adam, descend
 from ubp2.config.schema import Config
 from ubp2.models import losses, normalizer
 from ubp2.models.networks import MLP, apply_members, apply_own, by_blocks, ensemble
@@ -19,7 +19,7 @@ from ubp2.models.normalizer import Normalizer
 from ubp2.preference import buffer
 from ubp2.types import Preferences
 
-__all__ = ["Besides", "Crop", "fit", "members_of", "optimizer", "rewards"]
+__all__ = ["Besides", "Crop", "fit", "members_of", "rewards"]
 
 # Which decisions of labelled pairs count in a step: key, shape [E, B, L] -> left and right, [E, B, L] each.
 Crop = Callable[[Array, tuple[int, ...]], tuple[Array, Array]]
@@ -31,11 +31,6 @@ def members_of(config: Config, obs_dim: int, action_dim: int, key: Array) -> MLP
     """A fresh reward ensemble."""
     sizes = [obs_dim + action_dim, *[config.model.width] * config.model.depth, 1]
     return ensemble(config.model.reward_members, lambda k: MLP(sizes, key=k, output_scale=0.3), key)
-
-
-def optimizer(config: Config) -> optax.GradientTransformation:
-    """Of the reward members."""
-    return optax.adam(config.training.learning_rate)
 
 
 def rewards(members: MLP, z: Array, action: Array) -> Array:
@@ -86,7 +81,7 @@ def fit(
             (_, found), gradient = jax.value_and_grad(loss, has_aux=True)(
                 members, pairs, jax.random.fold_in(k_epoch, i)
             )
-            return *descend(optimizer(config), gradient, moments, members), right + found
+            return *descend(adam(config), gradient, moments, members), right + found
 
         batches = (preferences.count + size - 1) // size
         start = (members, moments, jnp.zeros(config.model.reward_members))

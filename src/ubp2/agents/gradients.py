@@ -1,4 +1,4 @@
-"""A step of an optimiser, for parameters of any type."""
+"""The optimiser of most networks, and a step of any, for parameters of any type."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ from typing import Any, TypeVar, cast
 
 import optax
 
-__all__ = ["descend"]
+from ubp2.config.schema import Config
+
+__all__ = ["adam", "descend"]
 
 T = TypeVar("T")
+
+
+def adam(config: Config) -> optax.GradientTransformation:
+    """Adam with the rate of the configuration."""
+    return optax.adam(config.training.learning_rate)
 
 
 def descend(

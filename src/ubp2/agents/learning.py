@@ -15,7 +15,7 @@ from jax import Array
 from ubp2.agents import gradients
 from ubp2.agents import reward as reward_
 from ubp2.agents.base import Metrics
-from ubp2.config.schema import Config, given
+from ubp2.config.schema import LAMBDA_RANGE, Config, given
 from ubp2.models import losses, world_model
 from ubp2.models.networks import MLP, compute_type, weights_as
 from ubp2.models.normalizer import Normalizer
@@ -23,9 +23,8 @@ from ubp2.models.uncertainty import disagreement, jensen_renyi, spread
 from ubp2.models.world_model import WorldModel
 from ubp2.types import Batch, Preferences, RewardTargets
 
-__all__ = ["LAMBDA_RANGE", "State", "coefficients", "descend", "make_optimizers", "uncertainties", "update"]
+__all__ = ["State", "coefficients", "make_optimizers", "step_model", "uncertainties", "update"]
 
-LAMBDA_RANGE = (1e-4, 1e2)
 AUTOTUNE_STATES = 64  # Eq. 2 is a mean over states; a part of the batch is enough for three numbers
 
 
@@ -88,7 +87,7 @@ def uncertainties(config: Config, model: WorldModel, units: Array | None, z: Arr
     mean, log_std = world_model.reward(config.model, model, z, action)
     return jnp.stack(
         [
-            jensen_renyi(world_model.in_units(units, mean), log_std),
+            jensen_renyi(*world_model.counted(config.model, units, mean, log_std)),
             disagreement(world_model.next_members(model, z, action)),
             spread(world_model.value(config.model, model.value, z, action)),
         ]
@@ -114,7 +113,7 @@ def model_loss(
         states[:, 1:]
     )
 
-    fit, rewards, metrics = reward_.supervise(config, model, state.stats, supervision, batch, k_fit)
+    fit, rewards, metrics = reward_.supervise(config, model, state.stats, supervision, batch, z[:-1], k_fit)
 
     member = jax.random.randint(k_member, (count,), 0, states.shape[0])
     sequence = jnp.arange(count)
@@ -170,7 +169,7 @@ def _policy_loss(config: Config, state: State, model: WorldModel, z: Array, mask
     return loss, (scale, -jnp.mean(log_density))
 
 
-def descend(
+def step_model(
     config: Config, gradient: WorldModel, optimizer: optax.OptState, model: WorldModel, anchor: MLP | None
 ) -> tuple[WorldModel, optax.OptState]:
     """One step of the world model down its gradient, with what the configuration says of the reward members."""
@@ -232,7 +231,7 @@ def update(
 
     (_, (imagined, units, metrics)), gradient = jax.value_and_grad(loss_of_model, has_aux=True)(state.model)
     metrics["gradient/model"] = optax.tree.norm(cast(Any, gradient))
-    model, model_optimizer = descend(config, gradient, state.model_optimizer, state.model, state.reward_anchor)
+    model, model_optimizer = step_model(config, gradient, state.model_optimizer, state.model, state.reward_anchor)
 
     asked = light(model)
 

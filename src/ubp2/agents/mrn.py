@@ -16,7 +16,7 @@ from jax import Array
 from ubp2.agents import bounded_reward, pebble, sac
 from ubp2.agents.base import Agent
 from ubp2.agents.branch import when
-from ubp2.agents.gradients import descend
+from ubp2.agents.gradients import adam, descend
 from ubp2.agents.pebble import Parts, State
 from ubp2.agents.sac import Transitions
 from ubp2.config.schema import Config
@@ -53,9 +53,7 @@ def before(config: Config, state: State, moved: Transitions, pairs: Preferences,
     def step(state: State) -> State:
         future = jax.lax.stop_gradient(sac.target_values(config, state.sac, moved, key))
         gradient = jax.grad(partial(outer_loss, config, state, moved, pairs, future))(state.reward)
-        reward, optimizer = descend(
-            bounded_reward.optimizer(config), cast(Any, gradient), state.reward_optimizer, state.reward
-        )
+        reward, optimizer = descend(adam(config), cast(Any, gradient), state.reward_optimizer, state.reward)
         return state._replace(reward=reward, reward_optimizer=optimizer)
 
     due = (state.sessions > 0) & (state.sac.updates % config.sac.mrn_every == 0)

@@ -23,6 +23,7 @@ from ubp2.agents import bounded_reward, sac
 from ubp2.agents.base import Action, Agent, Metrics
 from ubp2.agents.bounded_reward import Crop, rewards
 from ubp2.agents.branch import when
+from ubp2.agents.gradients import adam
 from ubp2.agents.sac import Transitions
 from ubp2.config.schema import NEIGHBOUR, Config
 from ubp2.models import losses, normalizer
@@ -64,7 +65,7 @@ def init(config: Config, obs_dim: int, action_dim: int, key: Array) -> State:
     return State(
         sac=sac.init(config, obs_dim, action_dim, k_sac),
         reward=reward,
-        reward_optimizer=bounded_reward.optimizer(config).init(cast(Any, reward)),
+        reward_optimizer=adam(config).init(cast(Any, reward)),
         novelty=jnp.array([1e-4, 0.0, 1e-4] if _as_published(config) else [0.0, 0.0, 0.0]),
         sessions=jnp.zeros((), jnp.int32),
     )

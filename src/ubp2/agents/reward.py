@@ -27,13 +27,14 @@ def supervise(
     stats: Normalizer,
     supervision: Preferences | RewardTargets,
     batch: Batch,
+    z: Array,
     key: Array,
 ) -> tuple[Array, Array, Metrics]:
     """What teaches the reward: comparisons (Eq. 4), or in ceiling mode the true reward itself.
 
-    Returns the loss, summed over members, and every member's mean reward on the batch, [E, H, N].
+    z [H, N, Z] are the model states of the batch's decisions. Returns the loss, summed over members, and every member's
+    mean reward on the batch, [E, H, N].
     """
-    z = world_model.encode(model, stats, batch.obs[:-1])
     mean, log_std = world_model.reward(config.model, model, z, batch.action)
     if isinstance(supervision, RewardTargets):
         errors = jax.vmap(lambda m, s: losses.regression_loss(m, s, supervision.reward, batch.mask))(mean, log_std)

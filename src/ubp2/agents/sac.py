@@ -16,13 +16,13 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from ubp2.agents.base import Action, Agent, Metrics, Reflex
-from ubp2.agents.gradients import descend
+from ubp2.agents.base import Action, Agent, Metrics, Reflex, without_plan
+from ubp2.agents.gradients import adam, descend
 from ubp2.config.schema import Config, given
 from ubp2.models import losses, normalizer, world_model
 from ubp2.models.networks import MLP, compute_type, ensemble, weights_as
 from ubp2.models.normalizer import Normalizer
-from ubp2.types import Batch, Preferences, RewardTargets, Scores, Segments
+from ubp2.types import Batch, Preferences, RewardTargets, Segments
 
 __all__ = [
     "State",
@@ -73,10 +73,6 @@ def _critics(config: Config, obs_dim: int, action_dim: int, key: Array) -> MLP:
     return ensemble(CRITICS, lambda k: MLP(sizes, key=k, output_scale=0.1), key)
 
 
-def _rate(config: Config) -> optax.GradientTransformation:
-    return optax.adam(config.training.learning_rate)
-
-
 def init(config: Config, obs_dim: int, action_dim: int, key: Array) -> State:
     """Fresh parameters; targets start equal to what they follow."""
     k_critics, k_policy = jax.random.split(key)
@@ -91,8 +87,8 @@ def init(config: Config, obs_dim: int, action_dim: int, key: Array) -> State:
         log_alpha=log_alpha,
         stats=normalizer.init(obs_dim),
         updates=jnp.zeros((), jnp.int32),
-        critic_optimizer=_rate(config).init(cast(Any, critics)),
-        policy_optimizer=_rate(config).init(cast(Any, policy)),
+        critic_optimizer=adam(config).init(cast(Any, critics)),
+        policy_optimizer=adam(config).init(cast(Any, policy)),
         alpha_optimizer=optax.adam(config.sac.alpha_learning_rate).init(log_alpha),
     )
 
@@ -105,7 +101,7 @@ def reset_critics(config: Config, state: State, key: Array) -> State:
     return state._replace(
         critics=critics,
         targets=jax.tree.map(jnp.copy, critics),
-        critic_optimizer=_rate(config).init(cast(Any, critics)),
+        critic_optimizer=adam(config).init(cast(Any, critics)),
     )
 
 
@@ -159,7 +155,7 @@ def learn(config: Config, state: State, moved: Transitions, reward: Array, key: 
         return critic_loss(light(critics), moved, target)
 
     error, gradient = jax.value_and_grad(loss_of_critics)(state.critics)
-    critics, critic_optimizer = descend(_rate(config), gradient, state.critic_optimizer, state.critics)
+    critics, critic_optimizer = descend(adam(config), gradient, state.critic_optimizer, state.critics)
     asked, alpha = light(critics), jnp.exp(state.log_alpha)
 
     def loss_of_policy(policy: MLP) -> tuple[Array, Array]:
@@ -168,7 +164,7 @@ def learn(config: Config, state: State, moved: Transitions, reward: Array, key: 
         return losses.masked_mean(alpha * log_density - worth, moved.mask), losses.masked_mean(-log_density, moved.mask)
 
     (regret, entropy), gradient = jax.value_and_grad(loss_of_policy, has_aux=True)(state.policy)
-    policy, policy_optimizer = descend(_rate(config), gradient, state.policy_optimizer, state.policy)
+    policy, policy_optimizer = descend(adam(config), gradient, state.policy_optimizer, state.policy)
 
     wanted = -float(moved.action.shape[-1])
     gradient = jax.grad(lambda log_alpha: jnp.exp(log_alpha) * jax.lax.stop_gradient(entropy - wanted))(state.log_alpha)
@@ -195,8 +191,7 @@ def act(config: Config, state: State, carry: Array, obs: Array, explore: Array, 
     """Sample the policy, or take its mode without exploration."""
     z = normalizer.normalize(state.stats, obs)
     action, _ = policy_of(config, state.policy, z, key, scale=explore)
-    zero = jnp.zeros(())
-    return Action(action, carry, Scores(zero, zero, zero, zero, zero), jnp.zeros((), jnp.int32))
+    return without_plan(action, carry)
 
 
 def reflex(state: State) -> Reflex:

@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ubp2.agents.base import Action, Agent, Reflex
-from ubp2.agents.learning import LAMBDA_RANGE, State, coefficients, make_optimizers, update
-from ubp2.config.schema import Config
+from ubp2.agents.base import Action, Agent, Reflex, without_plan
+from ubp2.agents.learning import State, coefficients, make_optimizers, update
+from ubp2.config.schema import LAMBDA_RANGE, Config
 from ubp2.models import normalizer, world_model
 from ubp2.planning.planner import Steering, plan
-from ubp2.types import Scores, Segments
+from ubp2.types import Segments
 
 __all__ = ["act_by_plan", "act_by_policy", "init", "make_agent", "predict_reward", "segment_returns"]
 
@@ -57,8 +57,7 @@ def act_by_policy(config: Config, state: State, carry: Array, obs: Array, explor
     """Sample the policy, or take its mode without exploration."""
     z = world_model.encode(state.model, state.stats, obs)
     action, _ = world_model.policy(config.model, state.policy, z, key, scale=explore)
-    zero = jnp.zeros(())
-    return Action(action, carry, Scores(zero, zero, zero, zero, zero), jnp.zeros((), jnp.int32))
+    return without_plan(action, carry)
 
 
 def segment_returns(config: Config, state: State, segments: Segments) -> Array:

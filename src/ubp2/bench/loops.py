@@ -16,8 +16,8 @@ import numpy as np
 import optax
 from jax import Array
 
-from ubp2.agents import bounded_reward, sac
-from ubp2.agents.gradients import descend
+from ubp2.agents import sac
+from ubp2.agents.gradients import adam, descend
 from ubp2.agents.sac import Transitions
 from ubp2.bench.timing import jit
 from ubp2.config.schema import Config, given
@@ -62,7 +62,7 @@ def make_fit(config: Config) -> Any:
     @jit
     def step(own: Learner, stats: Normalizer, pairs: Preferences) -> tuple[Learner, Array]:
         (_, right), gradient = jax.value_and_grad(loss, has_aux=True)(own.network, stats, pairs)
-        return Learner(*descend(bounded_reward.optimizer(config), gradient, own.moments, own.network)), right
+        return Learner(*descend(adam(config), gradient, own.moments, own.network)), right
 
     def fit(
         members: list[Learner], stats: Normalizer, labels: Preferences, orders: Iterable[np.ndarray]

@@ -14,6 +14,7 @@ from jax import Array
 
 from ubp2 import replay as replay_
 from ubp2.agents import bounded_reward, pebble, sac
+from ubp2.agents.gradients import adam
 from ubp2.bench import loops
 from ubp2.bench.options import Pebble
 from ubp2.bench.subject import Subject, moved, subject, with_model
@@ -129,7 +130,7 @@ def loop(config: Config) -> Work:
 
     again = _Again(learn, state.sac)
     return Work(
-        fit=_Again(fitted, loops.learners(bounded_reward.optimizer(config), state.reward)),
+        fit=_Again(fitted, loops.learners(adam(config), state.reward)),
         relabel=lambda: relabel(members, stats, frames.obs[rows], frames.action[rows]),
         sac=lambda: (again(), learner.policy, learner.critics, learner.log_alpha)[1:],
     )
@@ -180,7 +181,7 @@ def _fits(config: Config, state: Any, memory: Memory) -> float:
     keys = jax.random.split(jax.random.fold_in(jax.random.split(key, 3)[0], 0), config.model.reward_members)
     order = np.stack([buffer.shuffled(memory.preferences, own) for own in keys])
     ours = jit(partial(pebble.fit, config, pebble.Parts()))(state, memory.replay, memory.preferences, key)[0].reward
-    learners = loops.learners(bounded_reward.optimizer(config), state.reward)
+    learners = loops.learners(adam(config), state.reward)
     learners, _ = loops.make_fit(config)(learners, state.sac.stats, jax.tree.map(np.array, memory.preferences), [order])
     looped = join([own.network for own in learners])
     return _apart(*(bounded_reward.rewards(own, frames.obs, frames.action) for own in (ours, looped, state.reward)))

@@ -61,7 +61,8 @@ class Judgement(NamedTuple):
 def _loss(config: Config, stats: Normalizer, pairs: Preferences, batch: Batch, key: Array, model: WorldModel) -> Array:
     """The part of training's loss that teaches the reward: this is the one place that calls training's function."""
     light = weights_as(model, compute_type(config.model))
-    return config.training.reward_weight * supervise(config, light, stats, pairs, batch, key)[0]
+    z = world_model.encode(light, stats, batch.obs[:-1])
+    return config.training.reward_weight * supervise(config, light, stats, pairs, batch, z, key)[0]
 
 
 def fit(config: Config, updates: int, recorded: Recorded, labels: Preferences, key: Array) -> WorldModel:
@@ -83,7 +84,7 @@ def fit(config: Config, updates: int, recorded: Recorded, labels: Preferences, k
         batch = replay_.sample(recorded.replay, k_batch, training.batch_size, given(training.horizon))
         pairs = buffer.sample(labels, k_pairs, config.preferences.batch_size, members)
         gradient = jax.grad(partial(_loss, config, recorded.stats, pairs, batch, k_loss))(model)
-        return learning.descend(config, gradient, state, model, anchor), None
+        return learning.step_model(config, gradient, state, model, anchor), None
 
     optimizer = learning.make_optimizers(config).model.init(cast(Any, model))
     (model, _), _ = jax.lax.scan(step, (model, optimizer), jnp.arange(updates))
@@ -101,10 +102,11 @@ def judge(config: Config, recorded: Recorded, labels: Preferences, probe: Probe,
     if config.model.reward_units == "replay":  # a run follows them, here they are known
         own, _ = ask(recorded.replay.frames.obs, recorded.replay.frames.action)
         units = jnp.stack([jnp.mean(own, axis=1), jnp.std(own, axis=1)], axis=1)
-    count = partial(world_model.in_units, units)
-    (mean, log_std), (off_mean, off_log_std) = ask(probe.obs, probe.action), ask(probe.off_obs, probe.off_action)
-    counted, off_counted = count(mean), count(off_mean)
-    elsewise = count(ask(probe.obs, probe.off_action)[0])
+    mean, log_std = ask(probe.obs, probe.action)
+    count = partial(world_model.counted, config.model, units)
+    counted, noise = count(mean, log_std)
+    off_counted, off_noise = count(*ask(probe.off_obs, probe.off_action))
+    elsewise, _ = count(*ask(probe.obs, probe.off_action))
     logits = preference_logits(config, model, stats, labels)
     accuracy = jax.vmap(lambda own: losses.preference_loss(own, labels.label, labels.weight)[1])(logits)
     return Judgement(
@@ -114,8 +116,8 @@ def judge(config: Config, recorded: Recorded, labels: Preferences, probe: Probe,
         train_accuracy=jnp.mean(accuracy),
         spread=jnp.mean(spread(counted)),
         off_spread=jnp.mean(spread(off_counted)),
-        divergence=jnp.mean(jensen_renyi(counted, log_std)),
-        off_divergence=jnp.mean(jensen_renyi(off_counted, off_log_std)),
+        divergence=jnp.mean(jensen_renyi(counted, noise)),
+        off_divergence=jnp.mean(jensen_renyi(off_counted, off_noise)),
         action_share=_action_share(jnp.mean(counted, axis=0), jnp.mean(elsewise, axis=0)),
     )
 

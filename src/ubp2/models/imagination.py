@@ -1,8 +1,8 @@
 """The world model as the planner uses it: laid out once a plan, then asked for thousands of steps without gradients.
 
 Dynamics and reward members read the same input, so here they are one ensemble: one product for all first layers, one
-batched product for each further layer. (With a latent on a GPU they stay two: their outputs are too different in size,
-and taking the layers apart again would cost more than is won.)
+batched product for each further layer. (On a GPU, with a latent or wide observations, they stay two: their outputs are
+too different in size, and taking the layers apart again would cost more than is won.)
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ def infer(packed: Packed, x: Array) -> tuple[Array, ...]:
     outputs, place = [], 0
     for weight, bias in zip(packed.last, packed.biases, strict=True):
         own = hidden[place : place + len(weight)]
-        # Many outputs are a latent, which is about to be squeezed through a softmax and needs no more digits.
+        # Many outputs keep fewer digits: a latent is about to be squeezed through a softmax, and of a wide observation,
+        # such as features of frames, they are changes.
         output = jax.vmap(last_product)(own, weight) if bias.shape[-1] <= NARROW else (own @ weight).astype(jnp.float32)
         outputs.append(output + bias[:, None])
         place += len(weight)

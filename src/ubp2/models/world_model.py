@@ -20,6 +20,7 @@ from ubp2.models.normalizer import Normalizer
 __all__ = [
     "WorldModel",
     "advance",
+    "counted",
     "encode",
     "in_units",
     "init",
@@ -144,8 +145,24 @@ def in_units(units: Array | None, reward: Array) -> Array:
     """
     if units is None:
         return reward
-    level, scale = (part.reshape(-1, *(1,) * (reward.ndim - 1)) for part in units.T)
-    return (reward - level) / jnp.maximum(scale, SMALLEST_UNIT)
+    level = units[:, 0].reshape(-1, *(1,) * (reward.ndim - 1))
+    return (reward - level) / _scale(units, reward.ndim)
+
+
+def counted(config: ModelConfig, units: Array | None, mean: Array, log_std: Array) -> tuple[Array, Array]:
+    """Gaussian rewards [E, ...] as the bonus counts them: their means `in_units`, and noise that fits these.
+
+    A deviation that is learned (`marginal`) is of a member's reward as it is, and is divided by the same scale. One
+    that is not (`mean`) is a yardstick, and as long in the units of every member.
+    """
+    if units is not None and config.reward_likelihood == "marginal":
+        log_std = log_std - jnp.log(_scale(units, log_std.ndim))
+    return in_units(units, mean), log_std
+
+
+def _scale(units: Array, dimensions: int) -> Array:
+    """The divisor of each member, to go with rewards [E, ...] of so many dimensions."""
+    return jnp.maximum(units[:, 1], SMALLEST_UNIT).reshape(-1, *(1,) * (dimensions - 1))
 
 
 def value(config: ModelConfig, members: MLP, z: Array, action: Array) -> Array:

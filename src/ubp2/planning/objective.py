@@ -44,7 +44,8 @@ def optimistic_return(
         step, begin, jnp.moveaxis(actions, 1, 0), unroll=unrolled(config)
     )
     weights = (discount ** jnp.arange(horizon, dtype=jnp.float32))[:, None]
-    mean, log_std = world_model.in_units(units, jnp.moveaxis(mean, 0, 1)), jnp.moveaxis(log_std, 0, 1)  # [E, H, N]
+    of_members = (jnp.moveaxis(part, 0, 1) for part in (mean, log_std))  # [E, H, N]
+    mean, log_std = world_model.counted(config.model, units, *of_members)
     terms = (jnp.mean(mean, axis=0), jensen_renyi(mean, log_std), disagreements)  # [H, N] each
     reward, reward_bonus, dynamics_bonus = (jnp.sum(weights * term, axis=0) for term in terms)
     final_action = imagination.act(config.model, ready, last, jnp.broadcast_to(noise, (count, len(noise))))
