@@ -26,7 +26,7 @@ from ubp2.terminal.progress import say
 from ubp2.training import checkpoint
 from ubp2.training.evaluate import controller as make_controller
 from ubp2.training.evaluate import reward_correlations
-from ubp2.training.programs import STREAMS, Programs
+from ubp2.training.programs import STREAMS, Programs, unpacked
 from ubp2.training.shared import shared_programs
 from ubp2.training.state import check_environment, restore_agent
 from ubp2.vision import conv_training
@@ -216,13 +216,12 @@ class Controller:
             raise UserError(f"expected an observation of {spec.obs_dim} finite numbers, got shape {np.shape(obs)}")
         stream, decision = np.int32(STREAMS["evaluate"]), np.int32(self._decision)
         first, explore = np.zeros((1, 1), bool), np.float32(0.0)
-        self._carry, told = self._program(
+        self._carry, decided = self._program(
             self._trained.state, self._carry, batch[None], first, explore, stream, decision
         )
         self._decision += 1
-        return (self._low + (np.asarray(told)[0, 0, : spec.action_dim] + 1.0) / 2.0 * (self._high - self._low)).astype(
-            np.float32
-        )
+        share = (unpacked(decided).action[0, 0] + 1.0) / 2.0
+        return (self._low + share * (self._high - self._low)).astype(np.float32)
 
     def _see(self, frame: np.ndarray) -> np.ndarray:
         """What the agent makes of a frame and those before it, [1, D]."""

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.training.helpers import assert_same_run, tiny
+from tests.training.helpers import assert_same_run, saved, tiny
 from tests.training.test_people import Person
 from tests.training.test_resume import command
 from ubp2 import api
 from ubp2.agents.registry import AGENTS
 from ubp2.config.files import save_yaml
 from ubp2.config.schema import Config
+from ubp2.preference.store import Pending
 from ubp2.storage import population
 
 N = 100
@@ -58,6 +59,13 @@ def test_every_agent(tmp_path: Path, agent: str, seeds: int) -> None:
         assert_same_run(one, other)
 
 
+class Unsure(Person):
+    """Cannot tell the second question of each session, which then costs no budget."""
+
+    def weigh(self, question: Pending) -> float:
+        return float(question.position != 1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("agent", "at"),
@@ -68,10 +76,13 @@ def test_every_agent(tmp_path: Path, agent: str, seeds: int) -> None:
     ],
 )
 def test_labels_of_people_arrive_in_between(tmp_path: Path, agent: str, at: int) -> None:
-    """A person answers while the run trains, is dead, and goes on; sessions at 40, 80, 120 and 160."""
-    own = config(agent, teacher={"name": "human", "serve": False})
+    """A person answers while the run trains, is dead, and goes on; sessions at 40, 80, 120 and 160.
+
+    The budget ends in the third session, so that whoever counts it otherwise asks otherwise.
+    """
+    own = config(agent, teacher={"name": "human", "serve": False}, preferences={"budget": 9})
     folders = [tmp_path / "whole", tmp_path / "killed"]
-    people = [Person(folder) for folder in folders]
+    people = [Unsure(folder) for folder in folders]
     for person in people:
         person.start()
     try:
@@ -83,3 +94,4 @@ def test_labels_of_people_arrive_in_between(tmp_path: Path, agent: str, at: int)
             person.done.set()
             person.join()
     assert_same_run(folders[1], folders[0])
+    assert saved(folders[1]).meta["asked"] == 9

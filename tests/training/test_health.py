@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -15,8 +16,15 @@ from ubp2 import api
 from ubp2.agents.registry import AGENTS
 from ubp2.envs.toy import Reach
 from ubp2.errors import UserError
+from ubp2.training import shared
 
 WILD = tiny(checkpoint={"every": 30}, training={"learning_rate": 1e30, "grad_clip": 1e30})
+
+
+@pytest.fixture(autouse=True)
+def programs_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of these agents are not what their name says, and share programs with nobody."""
+    monkeypatch.setattr(shared, "_KEPT", shared.Kept())
 
 
 def evidence(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -50,6 +58,35 @@ def test_other_agents_are_watched_too(tmp_path: Path, agent: str) -> None:
             progress=False,
         )
     assert evidence(tmp_path / "run")[0]["seed"] == 0
+
+
+def test_a_reward_that_is_no_number_is_not_learned_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fit tells of its epochs and its accuracy, and both are finite whatever the parameters are."""
+    make = AGENTS["pebble"]
+
+    def poisoned(*arguments: Any) -> Any:
+        agent = make(*arguments)
+
+        def fit(*given: Any) -> Any:
+            state, metrics = agent.fit(*given)
+            return state._replace(reward=jax.tree.map(lambda leaf: leaf * jnp.nan, state.reward)), metrics
+
+        return agent._replace(fit=fit)
+
+    monkeypatch.setitem(AGENTS, "pebble", poisoned)
+    config = tiny(agent="pebble", preferences={"first": 40})
+    with pytest.raises(UserError, match="reward.* not finite at decision 40 of seed 0; the labels that it saw are in "):
+        api.train(config, out=tmp_path / "run", progress=False)
+    facts, arrays = evidence(tmp_path / "run")
+    assert facts["what"] == "fit" and set(facts["metrics"]) == {"fit/epochs", "fit/accuracy"}
+    assert arrays[".weight"].sum() == 4 and np.isfinite(arrays[".left_obs"]).all()
+
+
+def test_nothing_is_evaluated_of_an_agent_that_diverged(tmp_path: Path) -> None:
+    """The evaluation comes right after the first update, before the next action would have told."""
+    training = {"learning_rate": 1e30, "grad_clip": 1e30, "warmup_updates": 0}
+    with pytest.raises(UserError, match="learning diverged: .* at decision 61 of seed 0; its batch is in "):
+        api.train(tiny(evaluation={"every": 62}, training=training), out=tmp_path / "run", progress=False)
 
 
 @pytest.mark.slow

@@ -103,6 +103,24 @@ def test_rows_of_the_training_episodes_tell_the_true_return(run: Path) -> None:
     assert len(told) == 15
 
 
+class Awake(Exception):
+    """The device was woken."""
+
+
+def test_the_first_decision_waits_for_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has been sent, and its time taken, before parameters are made."""
+    decided: list[bool] = []
+
+    def wake(device: Device, programs: Programs) -> None:
+        raise Awake
+
+    monkeypatch.setattr(loop.Stopwatch, "decided", lambda _, planned: decided.append(planned))
+    monkeypatch.setattr(Device, "wake", wake)
+    with pytest.raises(Awake):
+        api.train(tiny(), out=tmp_path / "run", progress=False)
+    assert decided == [False]
+
+
 def test_phases_are_random_then_planning_then_the_policy(run: Path) -> None:
     planned = {row["decision"]: row.keys() >= PLAN for row in rows(run, "train")}
     # Warm-up until 60; the last label is asked at 160, the end of an episode that was planned.

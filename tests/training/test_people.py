@@ -72,10 +72,14 @@ class Person(threading.Thread):
         with LabelStore(self.run_folder / "labels.sqlite") as store:
             while not self.done.wait(0.02):
                 for question in store.pending():
-                    store.answer(question.id, self.judge(question), annotator="ann", key=f"k{question.id}")
+                    key, weight = f"k{question.id}", self.weigh(question)
+                    store.answer(question.id, self.judge(question), weight, annotator="ann", key=key)
                     time.sleep(self.pause)
                     if self.also:
                         self.also(store, question)
+
+    def weigh(self, question: Pending) -> float:
+        return 1.0
 
     def judge(self, question: Pending) -> float:
         with EpisodeArchive(self.run_folder / "episodes.sqlite") as archive:

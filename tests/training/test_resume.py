@@ -207,6 +207,11 @@ def test_a_second_ctrl_c_stops_at_once(reference: Callable[[Config], Path], tmp_
             id="ceiling, replay that has wrapped around",
             marks=pytest.mark.slow,
         ),
+        pytest.param(
+            tiny(steps=120, evaluation={"every": 0}, training={"warmup_updates": 0, "update_every": 70}),
+            (30, 60),
+            id="before the first update",
+        ),
         pytest.param(tiny(model={"space": "latent", "latent_dim": 16}), (111, 60), id="latent", marks=pytest.mark.slow),
     ],
 )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -25,7 +27,8 @@ from ubp2.preference.teachers import Situation, make_teacher
 from ubp2.storage import population
 from ubp2.storage.archive import EpisodeArchive
 from ubp2.terminal.cli import main
-from ubp2.training import session
+from ubp2.training import asking, session
+from ubp2.training.state import Counters
 
 # Half of all segments are below the mean of the recent ones, and so a pair is skipped about one time in four.
 COMBINED = tiny(teacher={"name": "noisy", "gamma": 0.9, "mistake": 0.2, "skip": 1.0, "equal": 0.05})
@@ -160,6 +163,40 @@ def test_sessions_of_only_skips(tmp_path: Path, capfd: pytest.CaptureFixture[str
     assert all(np.isfinite(array).all() for array in agent_arrays(tmp_path / "run").values() if array.dtype.kind == "f")
     assert len(given(tmp_path / "run")) == 16 and saved(tmp_path / "run").meta["asked"] == 0
     assert main(["plot", str(tmp_path / "run"), "--out", str(tmp_path / "curve.png")]) == 0
+
+
+LATE = {"steps": 50, "training": {"warmup": 10}, "preferences": {"every": 60, "budget": 4, "imported": 3}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "counted", "waiting", "note"),
+    [
+        ({}, {"sessions": 1, "labels": 1}, 0, None),
+        ({"ceiling": True}, {}, 0, None),
+        ({}, {}, 0, "no episode had 5 decisions; lower --preferences.segment-length"),
+        (LATE, {"labels": 3}, 0, "no episode ends between decision 60, .* or lower --preferences.every"),
+        ({}, {"sessions": 4}, 0, "the teacher skipped every question; lower --teacher.skip"),
+        ({"teacher": {"name": "human"}}, {"sessions": 1}, 4, "no label was given: 4 questions wait for an answer"),
+        ({"teacher": {"name": "human"}}, {"sessions": 4}, 0, "nobody could tell the segments of a pair apart"),
+    ],
+)
+def test_why_nothing_was_learned_from_questions(
+    changes: dict[str, Any], counted: dict[str, int], waiting: int, note: str | None
+) -> None:
+    config = resolve(tiny(**changes), 20)
+    store = SimpleNamespace(waiting=lambda: waiting)
+    crew: Any = SimpleNamespace(
+        config=config,
+        people=config.teacher.name == "human",
+        teacher=None,
+        members=[SimpleNamespace(store=store)],
+        envs=SimpleNamespace(spec=SimpleNamespace(episode_decisions=20)),
+    )
+    counters = Counters.start(1)
+    for name, count in counted.items():
+        getattr(counters, name)[:] = count
+    told = asking.closing_note(crew, counters)
+    assert told is None if note is None else told and re.search(note, told)
 
 
 @pytest.mark.slow

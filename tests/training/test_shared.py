@@ -101,6 +101,13 @@ def test_only_equal_programs_of_the_package_itself_are_shared(compiled: list[Any
     assert programs(agent="mine").update._compiled is not programs(agent="mine").update._compiled
 
 
+def test_the_policy_of_an_agent_without_a_planner_is_one_program() -> None:
+    for agent, workers, count in (("sac", 1, 1), ("sac", 3, 2), ("ubp2", 1, 2), ("ubp2", 3, 4)):
+        config = resolve(tiny(agent=agent, ceiling=True, evaluation={"workers": workers}), 20)
+        own = make_programs(config, make_agent(config, 4, 2), SPEC, [0])
+        assert len({own.plan, own.react, own.eval_plan, own.eval_react}) == count
+
+
 def test_few_are_kept(compiled: list[Any]) -> None:
     kept, made = shared.Kept(), []
 

@@ -47,7 +47,7 @@ def measure(options: Plan) -> Report:
     if options.grow:
         report.tables["growth"] = growth.measure(config, options.repetitions)
     if options.profile:
-        kernels.profile(report, lambda: first.programs.plan(first.state, *first.acting).told)
+        kernels.profile(report, lambda: first.programs.plan(first.state, *first.acting).decided)
     return report
 
 
@@ -64,7 +64,7 @@ def _lower_simple(own: Subject) -> Any:
 
 def _row(own: Subject, compile_seconds: float, simple: Any, rate: float, repetitions: int) -> Row:
     arguments = _simple_arguments(own)
-    both = [lambda: own.programs.plan(own.state, *own.acting).told, lambda: simple(*arguments).action]
+    both = [lambda: own.programs.plan(own.state, *own.acting).decided, lambda: simple(*arguments).action]
     seconds, slow = medians(both, repetitions)
     operations = own.seeds * flops.plan(own.config, OBS_DIM, ACTION_DIM)
     return {

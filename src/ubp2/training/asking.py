@@ -13,17 +13,16 @@ import jax
 import numpy as np
 
 from ubp2.agents.base import Agent
-from ubp2.config.schedule import sessions_due
+from ubp2.config.schedule import first_session, labels_that_fit, sessions_due
 from ubp2.config.schema import given
 from ubp2.preference.store import Answered, LabelStore
 from ubp2.training import session
 from ubp2.training.crew import Crew
 from ubp2.training.health import require_finite_fit
-from ubp2.training.programs import Programs, Selection, memory
-from ubp2.training.seeds import join
+from ubp2.training.programs import Programs, Selection
 from ubp2.training.state import Counters, State
 
-__all__ = ["announce", "ask", "awaited", "due", "fit", "phase", "planning", "write_fit"]
+__all__ = ["announce", "ask", "awaited", "closing_note", "due", "fit", "learn_reward", "phase", "planning", "write_fit"]
 
 POLL = 0.25  # seconds between two looks for answers
 BEAT = 2.0  # seconds between two signs of life while waiting
@@ -65,6 +64,7 @@ def ask(crew: Crew, agent: Agent, programs: Programs, state: State, ended: list[
     config, counters, device, t = crew.config, state.counters, state.device, state.counters.decision
     if config.ceiling:
         return
+    device.health.check(crew, device.agent, t + 1)  # what diverged is not asked
     is_due = due(crew, counters, t)
     ready = [i for i in ended if is_due[i] and not _busy(crew, counters, i)]
     chosen = {i: programs.select(device.agent, device.memory, np.int32(i), np.int32(t)) for i in ready}
@@ -72,13 +72,16 @@ def ask(crew: Crew, agent: Agent, programs: Programs, state: State, ended: list[
     selections = {i: own for i, own in jax.device_get(chosen).items() if own.places > 0}
     answers = crew.each(lambda i: _converse(crew, programs, state, i, selections[i]), selections)
     if crew.people:
-        late = {i: _arrived(crew, counters, i) for i in ended if i not in answers and _wait(crew, counters, i)}
-        answers |= {i: own for i, own in late.items() if own.answers or own.anew}
-    told = np.zeros(crew.size, bool)
+        for i in (i for i in ended if i not in selections):
+            _wait(crew, counters, i)
+            late = _arrived(crew, counters, i)
+            if late.answers or late.anew:
+                answers[i] = late
+    taught = np.zeros(crew.size, bool)
     for i, arrived in answers.items():
-        told[i] = _take(crew, programs, state, i, arrived, selections.get(i))
-    if told.any() and agent.fit is not None:
-        fit(crew, programs, state, told)
+        taught[i] = _take(crew, programs, state, i, arrived, selections.get(i))
+    if taught.any() and agent.fit is not None:
+        fit(crew, programs, state, taught)
 
 
 def awaited(crew: Crew, programs: Programs, state: State) -> np.ndarray:
@@ -86,31 +89,37 @@ def awaited(crew: Crew, programs: Programs, state: State) -> np.ndarray:
 
     Also where the answers came while it stood still. What was changed or undone is for the end of an episode, as ever.
     """
-    told, counters = np.zeros(crew.size, bool), state.counters
+    taught, counters = np.zeros(crew.size, bool), state.counters
     if not crew.people or crew.config.ceiling or crew.config.teacher.wait == "go-on":
-        return told
+        return taught
     for i in range(crew.size):
         _wait(crew, counters, i)
         arrived = _arrived(crew, counters, i)
         if arrived.answers and not arrived.anew:
             state.device.wake(programs)
-            told[i] = _take(crew, programs, state, i, arrived, None)
-    return told
+            taught[i] = _take(crew, programs, state, i, arrived, None)
+    return taught
 
 
-def fit(crew: Crew, programs: Programs, state: State, told: np.ndarray) -> None:
-    """Let the members [S] that got labels learn their reward from all they have."""
+def fit(crew: Crew, programs: Programs, state: State, taught: np.ndarray) -> None:
+    """Let the members [S] that got labels learn their reward from all they have, and write how it went."""
+    write_fit(crew, state, taught, learn_reward(crew, programs, state, taught))
+
+
+def learn_reward(crew: Crew, programs: Programs, state: State, taught: np.ndarray) -> dict[str, np.ndarray]:
+    """`fit` without a row; returns what would be in it."""
     device, t = state.device, state.counters.decision
-    device.agent, learned = programs.fit(device.agent, device.memory, told, np.int32(t))
-    write_fit(crew, state, told, learned)
+    device.agent, metrics, finite = programs.fit(device.agent, device.memory, taught, np.int32(t))
+    values: dict[str, np.ndarray] = jax.device_get(metrics)
+    require_finite_fit(crew, device.agent, t, np.asarray(finite) | ~taught, values, device.memory.preferences)
+    return values
 
 
-def write_fit(crew: Crew, state: State, told: np.ndarray, learned: dict[str, jax.Array]) -> None:
-    """One row for each member [S] that has learned its reward; none where nothing was learned."""
-    t, device, values = state.counters.decision, state.device, jax.device_get(learned)
-    require_finite_fit(crew, device.agent, t, told, values, device.memory.preferences)
-    for i in np.flatnonzero(told).tolist() if values else []:
-        crew.members[i].metrics.write("fit", t, {name: float(value[i]) for name, value in values.items()})
+def write_fit(crew: Crew, state: State, taught: np.ndarray, values: dict[str, np.ndarray]) -> None:
+    """One row for each member [S] that has learned its reward."""
+    for i in np.flatnonzero(taught).tolist():
+        row = {name: float(value[i]) for name, value in values.items()}
+        crew.members[i].metrics.write("fit", state.counters.decision, row)
 
 
 def _busy(crew: Crew, counters: Counters, i: int) -> bool:
@@ -122,6 +131,27 @@ def _busy(crew: Crew, counters: Counters, i: int) -> bool:
         return False
     open_ = crew.members[i].store.waiting(up_to_decision=counters.decision - 1)
     return open_ >= crew.config.preferences.per_session
+
+
+def closing_note(crew: Crew, counters: Counters) -> str | None:
+    """What to tell of a run that is over and has learned from no question; None: there is nothing to tell."""
+    config, prefs, spec = crew.config, crew.config.preferences, crew.envs.spec
+    if config.ceiling or not given(prefs.budget) or (counters.sessions.all() and counters.labels.all()):
+        return None
+    if not counters.sessions.all():
+        if not labels_that_fit(prefs, config.steps, spec.episode_decisions):
+            sooner = "every" if prefs.first is None else "first"
+            return (
+                f"nothing was asked: no episode ends between decision {first_session(prefs)}, the first session, and "
+                f"the end; raise --steps or lower --preferences.{sooner}"
+            )
+        return f"nothing was asked: no episode had {prefs.segment_length} decisions; lower --preferences.segment-length"
+    if crew.people:
+        waiting = sum(member.store.waiting() for member in crew.members)
+        why = f"{waiting} questions wait for an answer" if waiting else "nobody could tell the segments of a pair apart"
+        return f"no label was given: {why}"
+    advice = "; lower --teacher.skip" if crew.teacher is None else ""
+    return f"no label was given: the teacher skipped every question{advice}"
 
 
 class Arrived(NamedTuple):
@@ -165,24 +195,24 @@ def _take(crew: Crew, programs: Programs, state: State, i: int, arrived: Arrived
     """Let a member learn from new answers; True where it has labels that it had not."""
     config, counters, device, t = crew.config, state.counters, state.device, state.counters.decision
     answered, newest, anew = arrived
-    preferences = device.memory.preferences
     if anew:
-        spec = crew.envs.spec
-        preferences = join([memory(config, spec.obs_dim, spec.action_dim, spec.episode_decisions).preferences])
-    packed = list(session.batches(config, crew.envs.spec, answered))
-    outcome = session.collect(programs, device.agent, preferences, i, packed)
+        preferences = session.relearned(config, crew.envs.spec, programs, [answered])
+        outcome = session.Outcome(preferences, len(session.merged(answered)), None)
+    else:
+        packed = list(session.batches(config, crew.envs.spec, answered))
+        outcome = session.collect(programs, device.agent, device.memory.preferences, i, packed)
     device.memory = device.memory._replace(preferences=outcome.preferences)
     counters.labels[i] = outcome.labels + (0 if anew else counters.labels[i])
     counters.cursor[i] = newest
     if crew.people:
-        counters.asked[i] = session.spent(crew.members[i].store, t)
+        counters.asked[i] = crew.members[i].store.spent(up_to_decision=t, up_to=newest)
     elif config.teacher.compat == "none":  # a skipped question costs no label
         counters.asked[i] -= sum(each.weight == 0 for each in answered)
     values = {"labels/used": float(counters.labels[i])}
     if selection is not None:
         counters.sessions[i] += 1
         values["labels/score"] = float(np.mean(selection.score))
-    if outcome.accuracy_before is not None and not anew:
+    if outcome.accuracy_before is not None:
         values["labels/accuracy_before"] = outcome.accuracy_before
     crew.members[i].metrics.write("labels", t, values)
     return outcome.labels > 0
@@ -202,27 +232,26 @@ def _tell(crew: Crew, programs: Programs, state: State, i: int, number: int) -> 
     store.note(notes)
 
 
-def _wait(crew: Crew, counters: Counters, i: int) -> bool:
-    """Wait for people as `teacher.wait` says; a signal to stop ends it, and the questions stay open. Always True.
+def _wait(crew: Crew, counters: Counters, i: int) -> None:
+    """Wait for people as `teacher.wait` says; a signal to stop ends it, and the questions stay open.
 
     Also for what an earlier process of this run asked, up to the decision at which it stands now.
     """
     member, teacher, t = crew.members[i], crew.config.teacher, counters.decision
     if teacher.wait == "go-on":
-        return True
+        return
     began, beat = time.monotonic(), float("-inf")
     while (left := member.store.waiting(up_to_decision=t)) and not crew.stopping():
         now = time.monotonic()
         if teacher.wait == "fallback" and now - began >= teacher.patience:
             session.fall_back(member.run.config, member.archive, member.store, t, crew.envs.spec.episode_decisions)
             crew.progress.note(f"nobody answered {left} questions in {teacher.patience:g} s: {teacher.fallback} did")
-            return True
+            return
         if now - beat >= BEAT:
             beat = now
             _beat(crew, counters, member.store, "waiting for answers")
             crew.progress.update(t, phase=f"waiting for a person, {left} questions open", steady=False)
         time.sleep(POLL)
-    return True
 
 
 def _beat(crew: Crew, counters: Counters, store: LabelStore, doing: str) -> None:

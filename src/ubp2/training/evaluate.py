@@ -14,7 +14,7 @@ from ubp2.errors import UserError
 from ubp2.evaluation.rollout import Act, filmed, rank_correlation, summary
 from ubp2.training.compilation import Program
 from ubp2.training.crew import Crew
-from ubp2.training.programs import STREAMS, TERMS, Programs
+from ubp2.training.programs import STREAMS, Programs, unpacked
 from ubp2.training.state import Counters, State
 from ubp2.types import Episode
 
@@ -50,9 +50,9 @@ def controller(agent: Agent, programs: Programs, state: Any, name: str, agents: 
         if carry is None:
             carry = np.broadcast_to(start, (*obs.shape[:2], *start.shape))
         begins = np.full(obs.shape[:2], first)
-        carry, told = program(state, carry, obs, begins, explore, stream, np.int32(decision))
-        told = np.asarray(told)
-        return told.reshape(-1, told.shape[-1])[:, : -TERMS - 1]
+        carry, decided = program(state, carry, obs, begins, explore, stream, np.int32(decision))
+        action = unpacked(decided).action
+        return action.reshape(-1, action.shape[-1])
 
     return act
 
@@ -64,6 +64,7 @@ def evaluate(crew: Crew, agent: Agent, programs: Programs, state: State) -> list
     """
     if not all(program.ready(crew.stopping) for program in needed(crew, programs)):
         return None
+    state.device.health.check(crew, state.device.agent, state.counters.decision + 1)
     try:
         rows = _evaluate(crew, agent, programs, state.device.agent, state.counters)
     except _Stopped:

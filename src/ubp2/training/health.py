@@ -63,15 +63,15 @@ def require_finite_actions(crew: Crew, agent: Any, t: int, obs: np.ndarray, acti
 
 
 def require_finite_fit(
-    crew: Crew, agent: Any, t: int, told: np.ndarray, metrics: dict[str, np.ndarray], preferences: Any
+    crew: Crew, agent: Any, t: int, finite: np.ndarray, metrics: dict[str, np.ndarray], preferences: Any
 ) -> None:
     """Stop where the fit of the reward of a member [S] was not finite; what it saw are all its labels."""
-    for name, values in metrics.items():
-        for i in np.flatnonzero(told & ~np.isfinite(values)).tolist():
-            facts = {"what": "fit", "metrics": _numbers(metrics, i), "parameters": _parameters(agent, i)}
-            labels = take(jax.device_get(preferences), i)
-            path = evidence.write(crew.members[i].run, t, facts, checkpoint.flatten(labels))
-            raise _error(crew, i, f"{name} is not finite at decision {t}", f"the labels that it saw are in {path}")
+    for i in np.flatnonzero(~finite).tolist():
+        numbers, parameters = _numbers(metrics, i), _parameters(agent, i)
+        facts = {"what": "fit", "metrics": numbers, "parameters": parameters}
+        labels = take(jax.device_get(preferences), i)
+        path = evidence.write(crew.members[i].run, t, facts, checkpoint.flatten(labels))
+        raise _error(crew, i, _broken(numbers, parameters, t), f"the labels that it saw are in {path}")
 
 
 def _diverged(crew: Crew, agent: Any, update: _Update, i: int) -> UserError:
@@ -81,11 +81,15 @@ def _diverged(crew: Crew, agent: Any, update: _Update, i: int) -> UserError:
     seen = take(jax.device_get(update.evidence), i)
     arrays = checkpoint.flatten({"batch": seen.batch._asdict(), "supervision": seen.supervision._asdict()})
     path = evidence.write(crew.members[i].run, update.decision, facts, arrays)
+    return _error(crew, i, _broken(numbers, parameters, update.decision), f"its batch is in {path}")
+
+
+def _broken(numbers: dict[str, float | str], parameters: list[str], decision: int) -> str:
+    """What is not finite, in words: the first of it by name."""
     broken = [name for name, value in numbers.items() if isinstance(value, str)] + parameters
     what = broken[0] if broken else "a parameter"
-    more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
-    verb = "are" if more else "is"
-    return _error(crew, i, f"{what}{more} {verb} not finite at decision {update.decision}", f"its batch is in {path}")
+    more = f" and {len(broken) - 1} more are" if len(broken) > 1 else " is"
+    return f"{what}{more} not finite at decision {decision}"
 
 
 def _error(crew: Crew, i: int, what: str, where: str) -> UserError:

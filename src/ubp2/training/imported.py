@@ -10,9 +10,8 @@ from ubp2.config.schema import given
 from ubp2.errors import UserError
 from ubp2.training import session
 from ubp2.training.crew import Crew, Member
-from ubp2.training.programs import Programs, memory
-from ubp2.training.seeds import join
-from ubp2.training.state import Counters, State
+from ubp2.training.programs import Programs
+from ubp2.training.state import Counters, State, taken
 
 __all__ = ["fitted", "take"]
 
@@ -25,30 +24,26 @@ def take(crew: Crew, programs: Programs, state: State) -> np.ndarray:
     cursor are taken along, which passes them.
     """
     wanted, counters, device = crew.config.preferences.imported, state.counters, state.device
-    told = np.zeros(crew.size, bool)
+    taught = np.zeros(crew.size, bool)
     if not wanted or crew.config.ceiling:
-        return told
+        return taught
     for i, member in enumerate(crew.members):
         _require(member, wanted)
         new = member.store.answers(after=int(counters.cursor[i]), up_to_decision=counters.decision)
-        told[i] = any(each.decision == 0 for each in new)
-        counters.cursor[i] = new[-1].id if told[i] else counters.cursor[i]
-    if not told.any():
-        return told
+        taught[i] = any(each.decision == 0 for each in new)
+        counters.cursor[i] = new[-1].id if taught[i] else counters.cursor[i]
+    if not taught.any():
+        return taught
     device.wake(programs)
-    spec = crew.envs.spec
-    empty = memory(crew.config, spec.obs_dim, spec.action_dim, spec.episode_decisions).preferences
-    preferences = join([empty] * crew.size)
-    for i, member in enumerate(crew.members):
-        answers = member.store.answers(up_to=int(counters.cursor[i]), up_to_decision=counters.decision)
-        for rows in session.batches(crew.config, spec, answers):
-            preferences = programs.remember(preferences, np.int32(i), rows)
-        if told[i]:
-            counters.labels[i] = len(session.merged(answers))
-            member.metrics.write("labels", counters.decision, {"labels/used": float(counters.labels[i])})
+    answers = taken(crew, counters)
+    for i in np.flatnonzero(taught).tolist():
+        counters.labels[i] = len(session.merged(answers[i]))
+        values = {"labels/used": float(counters.labels[i])}
+        crew.members[i].metrics.write("labels", counters.decision, values)
+    preferences = session.relearned(crew.config, crew.envs.spec, programs, answers)
     device.memory = device.memory._replace(preferences=preferences)
     crew.progress.note(f"learns from {wanted} labels of other runs{' each' if crew.size > 1 else ''}")
-    return told
+    return taught
 
 
 def fitted(crew: Crew, counters: Counters) -> np.ndarray:

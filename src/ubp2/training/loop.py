@@ -18,10 +18,11 @@ from ubp2.config.schema import given
 from ubp2.envs.base import EnvSpec
 from ubp2.system import resident_megabytes
 from ubp2.training import asking, checkpoint, evaluate, imported, stepping
+from ubp2.training.compilation import Program
 from ubp2.training.crew import Crew
 from ubp2.training.health import require_finite_actions
 from ubp2.training.ongoing import Ongoing
-from ubp2.training.programs import STREAMS, TERMS, Programs, compiled
+from ubp2.training.programs import STREAMS, Programs, compiled, unpacked
 from ubp2.training.shared import shared_programs
 from ubp2.training.startup import Stopwatch, prepare
 from ubp2.training.state import (
@@ -82,14 +83,14 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
         t = counters.decision
         if t == given(config.training.warmup) and not _catch_up(crew, agent, programs, state):
             break
-        told = _act(crew, programs, state)  # Algorithm 1, lines 6-10: a plan, or the policy
+        decided = _act(crew, programs, state)  # Algorithm 1, lines 6-10: a plan, or the policy
         # Lines 13-15 come before 11 and 12:
         # the device has its next work before it is asked for the action, and learns while the environments step.
-        state.device.wake(programs)
         _learn(crew, programs, state.device, t)
-        action = _actions(crew, agent, state, told)
+        action = _actions(crew, agent, state, decided)
         envs.send(action)  # line 11
         watch.decided(planned=agent.plans and asking.phase(crew, counters) == "planning")
+        state.device.wake(programs)
         step, lost = stepping.receive(crew, state, action)
         ended = step.terminated | step.truncated
         _record(crew, agent, programs, state, (action, step, ended))  # line 12
@@ -110,13 +111,8 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
     finished = evaluated and counters.decision >= config.steps
     if not finished:
         save(crew, programs, state)
-    elif not config.ceiling and given(config.preferences.budget) and not counters.sessions.all():
-        crew.progress.note(
-            f"nothing was asked: no episode had {config.preferences.segment_length} decisions; "
-            f"lower --preferences.segment-length"
-        )
-    elif not config.ceiling and not counters.labels.all():
-        crew.progress.note("no label was given: the teacher skipped every question; lower --teacher.skip")
+    elif note := asking.closing_note(crew, counters):
+        crew.progress.note(note)
     return [
         Result(counters.decision, int(labels), finished, evaluation)
         for labels, evaluation in zip(counters.labels, evaluations, strict=True)
@@ -149,13 +145,13 @@ def _begin(crew: Crew, agent: Agent, programs: Programs) -> State:
     if differ:
         stepping.discard(crew, state, differ, "what is seen is not what was seen before the run was stopped")
     asking.announce(crew, state.counters)
-    told = imported.take(crew, programs, state) & imported.fitted(crew, state.counters)
+    taught = imported.take(crew, programs, state) & imported.fitted(crew, state.counters)
     decision, labels = state.counters.decision, int(state.counters.labels.sum())
     crew.progress.resume(decision)
     crew.progress.note(f"resumed at decision {decision} with {labels} labels")
-    told |= asking.awaited(crew, programs, state)
-    if told.any() and agent.fit is not None:
-        asking.fit(crew, programs, state, told)
+    taught |= asking.awaited(crew, programs, state)
+    if taught.any() and agent.fit is not None:
+        asking.fit(crew, programs, state, taught)
     return state
 
 
@@ -169,12 +165,16 @@ def _in_words(crew: Crew, agent: Agent, counters: Counters) -> str:
 
 def _ready(crew: Crew, agent: Agent, programs: Programs, counters: Counters) -> bool:
     """Wait for what the next decision may call; False where a signal came before it was compiled."""
-    t, needed = counters.decision, []
-    if t >= given(crew.config.training.warmup):
-        needed += [programs.plan if asking.planning(crew, counters).any() else programs.react, programs.update]
+    t, warmup, needed = counters.decision, given(crew.config.training.warmup), []
+    fits = t == warmup and _to_fit(crew, agent, counters).any()
+    if t >= warmup:
+        deciding = _deciding(programs, asking.planning(crew, counters))
+        needed += [*deciding, programs.update, *([programs.pick] if len(deciding) > 1 else [])]
     if not crew.config.ceiling and asking.due(crew, counters, t + 1).any():
         needed += [programs.select, programs.judge, programs.remember]
-        needed += [] if agent.fit is None else [programs.fit]
+        needed += [programs.predict_reward] if crew.people else []
+        fits |= agent.fit is not None
+    needed += [programs.fit] if fits else []
     if evaluate.due(crew, counters, t + 1):
         needed += evaluate.needed(crew, programs)
     return all(program.ready(crew.stopping) for program in needed)
@@ -192,7 +192,7 @@ def _evaluate(crew: Crew, agent: Agent, programs: Programs, state: State, evalua
 def _act(crew: Crew, programs: Programs, state: State) -> Array | None:
     """Let the device decide, by plans while there are labels to ask for and by the policy afterwards.
 
-    None while warming up: the actions are random. Else what `Acted` tells, which is not waited for here.
+    None while warming up: the actions are random. Else `Acted.decided`, which is not waited for here.
     """
     t, device, ongoing = state.counters.decision, state.device, state.ongoing
     if t < given(crew.config.training.warmup):
@@ -201,30 +201,32 @@ def _act(crew: Crew, programs: Programs, state: State) -> Array | None:
     planning = asking.planning(crew, state.counters)
     first = (ongoing.length == 0)[:, None]
     now = (ongoing.now()[:, None], first, np.float32(1.0), np.int32(STREAMS["act"]), np.int32(t))
-    acted = [
-        program(device.agent, device.carry, *now)
-        for program, called in ((programs.plan, planning.any()), (programs.react, not planning.all()))
-        if called
-    ]
+    acted = [program(device.agent, device.carry, *now) for program in _deciding(programs, planning)]
     # Members in different phases: each keeps the outcome of its own.
-    device.carry, told = acted[0] if len(acted) == 1 else programs.pick(planning, *acted)
-    return told
+    device.carry, decided = acted[0] if len(acted) == 1 else programs.pick(planning, *acted)
+    return decided
 
 
-def _actions(crew: Crew, agent: Agent, state: State, told: Array | None) -> np.ndarray:
+def _deciding(programs: Programs, planning: np.ndarray) -> list[Program]:
+    """What decides for members [S] of which these plan; of an agent without a planner both are one program."""
+    both = ((programs.plan, planning.any()), (programs.react, not planning.all()))
+    return list(dict.fromkeys(program for program, called in both if called))
+
+
+def _actions(crew: Crew, agent: Agent, state: State, decided: Array | None) -> np.ndarray:
     """Actions [S, A]: what the device decided, once it has, or random ones."""
-    if told is None:
+    if decided is None:
         t, size = state.counters.decision, crew.envs.spec.action_dim
         draws = [np.random.default_rng([member.seed, 2, t]).uniform(-1.0, 1.0, size) for member in crew.members]
         return np.array(draws, np.float32)
-    numbers, planning = np.asarray(told)[:, 0], asking.planning(crew, state.counters)
-    t, device = state.counters.decision, state.device
+    action, terms, broken = (part[:, 0] for part in unpacked(decided))
+    t, device, planning = state.counters.decision, state.device, asking.planning(crew, state.counters)
     device.health.check(crew, device.agent, t)  # updates before this decision are done: the action came out of them
-    require_finite_actions(crew, device.agent, t, state.ongoing.now(), numbers[:, : -TERMS - 1])
+    require_finite_actions(crew, device.agent, t, state.ongoing.now(), action)
     if planning.any() and agent.plans:
-        state.ongoing.plan(planning, numbers[:, -TERMS - 1 : -1])
-        state.counters.broken += np.where(planning, numbers[:, -1], 0).astype(np.int64)
-    return numbers[:, : -TERMS - 1]
+        state.ongoing.plan(planning, terms)
+        state.counters.broken += np.where(planning, broken, 0).astype(np.int64)
+    return action
 
 
 def _catch_up(crew: Crew, agent: Agent, programs: Programs, state: State) -> bool:
@@ -235,10 +237,9 @@ def _catch_up(crew: Crew, agent: Agent, programs: Programs, state: State) -> boo
     device, t = state.device, state.counters.decision
     device.wake(programs)
     before = jax.device_get(device.agent)
-    told = (state.counters.labels > 0) & ~imported.fitted(crew, state.counters)
-    learned = {}
-    if told.any() and agent.fit is not None:
-        device.agent, learned = programs.fit(device.agent, device.memory, told, np.int32(t))
+    taught, learned = _to_fit(crew, agent, state.counters), {}
+    if taught.any():
+        learned = asking.learn_reward(crew, programs, state, taught)
     for repetition in range(given(crew.config.training.warmup_updates)):
         _update(programs, device, t, repetition)
         if crew.stopping():
@@ -248,8 +249,15 @@ def _catch_up(crew: Crew, agent: Agent, programs: Programs, state: State) -> boo
         if repetition % WAIT_EVERY == 0:
             jax.block_until_ready(device.metrics)
             device.health.check(crew, device.agent, t + 1)
-    asking.write_fit(crew, state, told, learned)
+    asking.write_fit(crew, state, taught, learned)
     return True
+
+
+def _to_fit(crew: Crew, agent: Agent, counters: Counters) -> np.ndarray:
+    """Which members [S] learn their reward right after the warm-up, from labels that were there from the start."""
+    if agent.fit is None:
+        return np.zeros(crew.size, bool)
+    return (counters.labels > 0) & ~imported.fitted(crew, counters)
 
 
 def _learn(crew: Crew, programs: Programs, device: Device, t: int) -> None:
@@ -316,7 +324,6 @@ def _write_rows(crew: Crew, state: State, ended: list[int], timing: dict[str, fl
     counters.last_row[due] = t
     state.device.health.check(crew, state.device.agent, t)
     learned: dict[str, np.ndarray] = jax.device_get(state.device.metrics)
-    learned = learned if t > given(crew.config.training.warmup) else {}  # before that there is nothing to report
     timing = timing | {"time/resident_megabytes": resident_megabytes()} | watch.untold()
     for i in due:
         values = {name: float(value[i]) for name, value in learned.items()}

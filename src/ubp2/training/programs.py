@@ -29,24 +29,27 @@ from ubp2.training import ceiling
 from ubp2.training.ceiling import TrueRewards
 from ubp2.training.compilation import Program
 from ubp2.training.seeds import at, lift
-from ubp2.types import Batch, Frame, Preferences, RewardTargets, Segments
+from ubp2.types import Batch, Frame, Preferences, RewardTargets, Scores, Segments
 
 __all__ = [
     "STREAMS",
     "TERMS",
     "Acted",
+    "Decided",
     "Evidence",
     "Memory",
     "Programs",
     "Selection",
     "compiled",
+    "empty_preferences",
     "make_programs",
     "memory",
     "roots",
+    "unpacked",
 ]
 
 STREAMS = {"act": 1, "update": 2, "select": 3, "evaluate": 4, "fit": 5}
-TERMS = 5  # terms of a plan, the fields of `Scores`
+TERMS = len(Scores._fields)  # of a plan
 _FOLLOWING = ("optimizer", "target")  # in names of arrays that only follow parameters
 
 
@@ -62,7 +65,21 @@ class Acted(NamedTuple):
     """A decision of each of W environments, with all that the host wants of it in one array: one transfer."""
 
     carry: Array  # [W, ...]
-    told: Array  # [W, A + TERMS + 1] action, terms of the plan, scores that were not finite
+    decided: Array  # [W, A + TERMS + 1] what `unpacked` takes apart
+
+
+class Decided(NamedTuple):
+    """What `Acted.decided` says, on the host."""
+
+    action: np.ndarray  # [..., A]
+    terms: np.ndarray  # [..., TERMS] of the plan
+    broken: np.ndarray  # [...] scores that were not finite
+
+
+def unpacked(decided: Array) -> Decided:
+    """Wait for what was decided, and take it apart."""
+    numbers = np.asarray(decided)
+    return Decided(numbers[..., : -TERMS - 1], numbers[..., -TERMS - 1 : -1], numbers[..., -1])
 
 
 class Evidence(NamedTuple):
@@ -93,7 +110,7 @@ class Programs(NamedTuple):
     update: Program  # state, memory, step, repetition -> state, metrics, Evidence
     select: Program  # state, memory, seed, step -> Selection
     judge: Program  # state, seed, rows [K] -> predicted returns [2, K] of the left and the right segments
-    fit: Program  # state, memory, due [S], step -> state, metrics; for agents that learn their reward at sessions
+    fit: Program  # state, memory, due [S], step -> state, metrics, finite [S]; for agents that learn at sessions
     remember: Program  # preferences, seed, rows [K] -> preferences
     eval_plan: Program  # `plan` and `react` with the environments of the evaluation
     eval_react: Program
@@ -103,14 +120,18 @@ class Programs(NamedTuple):
 def memory(config: Config, obs_dim: int, action_dim: int, episode_decisions: int) -> Memory:
     """Empty buffers of the sizes that a run needs."""
     decisions = given(config.training.replay_capacity)
-    labels = given(config.preferences.budget) + config.preferences.imported
     capacity = decisions + decisions // episode_decisions + episode_decisions + 2  # last frames take slots too
-    sizes = (obs_dim, action_dim, _obs_type(config))
     return Memory(
-        replay_.init(capacity, *sizes),
-        buffer.init(1 if config.ceiling else max(labels, 1), config.preferences.segment_length, *sizes),
+        replay_.init(capacity, obs_dim, action_dim, _obs_type(config)),
+        empty_preferences(config, obs_dim, action_dim),
         ceiling.init(capacity) if config.ceiling else None,
     )
+
+
+def empty_preferences(config: Config, obs_dim: int, action_dim: int) -> Preferences:
+    """The part of the memory that labels are in, which is small beside the replay."""
+    labels = 0 if config.ceiling else given(config.preferences.budget) + config.preferences.imported
+    return buffer.init(max(labels, 1), config.preferences.segment_length, obs_dim, action_dim, _obs_type(config))
 
 
 def _obs_type(config: Config) -> DTypeLike:
@@ -153,8 +174,8 @@ def _act(
 
     def one(carry: Array, obs: Array, first: Array, key: Array) -> Acted:
         action = act(state, jnp.where(first, agent.carry(), carry), obs, explore, key)
-        told = [action.action, jnp.stack(action.scores), action.broken.astype(jnp.float32)[None]]
-        return Acted(action.carry, jnp.concatenate(told))
+        decided = [action.action, jnp.stack(action.scores), action.broken.astype(jnp.float32)[None]]
+        return Acted(action.carry, jnp.concatenate(decided))
 
     return jax.vmap(one)(carry, obs, first, keys)
 
@@ -202,12 +223,12 @@ def _finite(state: Any, metrics: Metrics) -> Array:
     return jnp.stack([jnp.isfinite(leaf).all() for leaf in leaves]).all()
 
 
-def _fit(agent: Agent, root: Array, state: Any, memory: Memory, due: Array, step: Array):
-    """What the agent learns at a session; a seed that had none stays as it is."""
+def _fit(agent: Agent, root: Array, state: Any, memory: Memory, due: Array, step: Array) -> tuple[Any, Metrics, Array]:
+    """What the agent learns at a session, and whether it is finite; a seed that had none stays as it is."""
     assert agent.fit is not None
     key = _fold(root, jnp.int32(STREAMS["fit"]), step)
     learned, metrics = agent.fit(state, memory.replay, memory.preferences, key)
-    return jax.tree.map(partial(jnp.where, due), learned, state), metrics
+    return jax.tree.map(partial(jnp.where, due), learned, state), metrics, _finite(learned, metrics)
 
 
 def _select(
@@ -254,8 +275,14 @@ def make_programs(config: Config, agent: Agent, spec: EnvSpec, seeds: Sequence[i
         extend = lift(lambda own, n: buffer.extend(own, rows._replace(count=n)), count, (0, 0))
         return extend(preferences, counts)
 
-    plan, react = acting(agent.plan), acting(agent.react)
-    alike = config.evaluation.workers == 1  # then evaluation has the shapes of training
+    def deciding() -> tuple[Program, Program]:
+        """The planner and the policy; of an agent without a planner they are one."""
+        plan = acting(agent.plan)
+        return plan, acting(agent.react) if agent.plans else plan
+
+    plan, react = deciding()
+    # With one environment the evaluation has the shapes of training.
+    eval_plan, eval_react = (plan, react) if config.evaluation.workers == 1 else deciding()
     return Programs(
         init=Program(lift(partial(_init, config, agent, spec), count, (0,)), bound=(keys,)),
         record=Program(lift(partial(_record, agent), count, (0,) * 6), donate=(0, 1)),
@@ -267,8 +294,8 @@ def make_programs(config: Config, agent: Agent, spec: EnvSpec, seeds: Sequence[i
         judge=Program(lambda state, seed, rows: _judge(agent, at(state, seed, count), rows)),
         fit=Program(lift(partial(_fit, agent), count, (0, 0, 0, 0, None)), bound=(keys,), donate=(0,)),
         remember=Program(remember, donate=(0,)),
-        eval_plan=plan if alike else acting(agent.plan),
-        eval_react=react if alike else acting(agent.react),
+        eval_plan=eval_plan,
+        eval_react=eval_react,
         predict_reward=Program(lift(agent.predict_reward, count, (0, 0, 0))),
     )
 

@@ -14,7 +14,8 @@ from ubp2.envs.base import EnvSpec
 from ubp2.preference.store import Answered, LabelStore
 from ubp2.preference.teachers import Situation, Teacher, checked, make_teacher
 from ubp2.storage.archive import EpisodeArchive
-from ubp2.training.programs import Programs, Selection
+from ubp2.training.programs import Programs, Selection, empty_preferences
+from ubp2.training.seeds import join
 from ubp2.training.startup import empty_rows
 from ubp2.types import Preferences, Query, Segments
 
@@ -27,8 +28,8 @@ __all__ = [
     "fall_back",
     "merged",
     "questions",
+    "relearned",
     "rewards_along",
-    "spent",
 ]
 
 RECENT = 10  # episodes whose mean return a scripted teacher goes by (B-Pref)
@@ -121,14 +122,6 @@ def fall_back(config: Config, archive: EpisodeArchive, store: LabelStore, decisi
         store.answer(question.id, float(label), float(weight), annotator=script.name)
 
 
-def spent(store: LabelStore, decision: int) -> int:
-    """Questions up to this decision that count against the budget of people: those that nobody can tell do not."""
-    told: dict[int, bool] = {}
-    for given in store.given():
-        told[given.query_id] = told.get(given.query_id, False) or given.weight > 0
-    return store.count(up_to_decision=decision).asked - sum(not any_weight for any_weight in told.values())
-
-
 def merged(answers: Sequence[Answered]) -> list[Answered]:
     """One answer a question: of several people the mean, in the order of the first; skipped pairs are left out."""
     groups: dict[int, list[Answered]] = {}
@@ -144,6 +137,15 @@ def batches(config: Config, spec: EnvSpec, answers: Sequence[Answered]) -> Itera
     for first in range(0, len(answers), size):
         some = answers[first : first + size]
         yield _rows(config, spec, [(*each.query[:4], each.label, each.weight) for each in some])
+
+
+def relearned(config: Config, spec: EnvSpec, programs: Programs, answers: Sequence[Sequence[Answered]]) -> Preferences:
+    """The memory of labels with a seed axis that holds these answers of each member, and nothing else."""
+    preferences = join([empty_preferences(config, spec.obs_dim, spec.action_dim)] * len(answers))
+    for i, own in enumerate(answers):
+        for rows in batches(config, spec, own):
+            preferences = programs.remember(preferences, np.int32(i), rows)
+    return preferences
 
 
 def questions(config: Config, spec: EnvSpec, queries: Sequence[Query]) -> Preferences:

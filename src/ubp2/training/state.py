@@ -11,9 +11,11 @@ import jax
 import numpy as np
 
 from ubp2 import replay as replay_
+from ubp2.config.schema import given
 from ubp2.envs.base import EnvSpec, Lost, VectorEnv
 from ubp2.envs.visual import is_visual
 from ubp2.errors import UserError
+from ubp2.preference.store import Answered
 from ubp2.training import ceiling, checkpoint, session
 from ubp2.training.crew import Crew
 from ubp2.training.health import Health, not_finite
@@ -32,6 +34,7 @@ __all__ = [
     "restore",
     "restore_agent",
     "save",
+    "taken",
 ]
 
 
@@ -124,6 +127,7 @@ def save(crew: Crew, programs: Programs, state: State) -> None:
         arrays |= {f"current/{name}": array for name, array in state.ongoing.arrays(seed).items()}
         meta = counters.of(seed) | {"seed": int(state.ongoing.seed[seed]), "environment": spec}
         meta["metrics_position"] = member.metrics.position()
+        meta["learned"] = bool(device.metrics)  # else those that are saved are zeros
         checkpoint.save(member.run.checkpoints, counters.decision, arrays, meta, crew.config.checkpoint.keep)
 
     crew.each(write, range(crew.size))
@@ -160,13 +164,20 @@ def restore(crew: Crew, programs: Programs, saved: Sequence[checkpoint.Checkpoin
         trees.append(checkpoint.unflatten(like, {n: a for n, a in each.arrays.items() if not n.startswith("current/")}))
         crew.members[seed].archive.truncate(int(counters.episode[seed]))
     agent, carry, metrics = join(trees)
+    meta = saved[0].meta
+    if not meta.get("learned", counters.decision > given(crew.config.training.warmup)):  # early ones do not say
+        metrics = {}
     held = join([remembered(crew, seed, ongoing) for seed in range(crew.size)])
-    preferences = held.preferences
-    for seed, member in enumerate(crew.members):
-        answers = member.store.answers(up_to=int(counters.cursor[seed]), up_to_decision=counters.decision)
-        for rows in session.batches(crew.config, crew.envs.spec, answers):
-            preferences = programs.remember(preferences, np.int32(seed), rows)
+    preferences = session.relearned(crew.config, crew.envs.spec, programs, taken(crew, counters))
     return State(counters, Device(agent, held._replace(preferences=preferences), carry, metrics), ongoing)
+
+
+def taken(crew: Crew, counters: Counters) -> list[list[Answered]]:
+    """The answers that each member has taken, as they stood then."""
+    return [
+        member.store.answers(up_to=int(cursor), up_to_decision=counters.decision)
+        for member, cursor in zip(crew.members, counters.cursor, strict=True)
+    ]
 
 
 def remembered(crew: Crew, seed: int, ongoing: Ongoing) -> Memory:

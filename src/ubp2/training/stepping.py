@@ -32,7 +32,7 @@ def receive(crew: Crew, state: State, action: np.ndarray) -> tuple[Step, list[in
     except Faulty as error:
         own = state.ongoing.arrays(error.index)
         actions = np.concatenate([own["action"], action[error.index][None]])
-        raise _told(crew, state, error, int(state.ongoing.seed[error.index]), own["obs"], actions) from error
+        raise _at_fault(crew, state, error, int(state.ongoing.seed[error.index]), own["obs"], actions) from error
     except Lost as lost:
         crew.replace(lost)
         step, gone = lost.step, lost.indices
@@ -70,7 +70,7 @@ def begin(crew: Crew, state: State, seeds: dict[int, int]) -> None:
     try:
         begun, lost = crew.envs.receive_resets(), None
     except Faulty as error:
-        raise _told(crew, state, error, seeds[error.index]) from error
+        raise _at_fault(crew, state, error, seeds[error.index]) from error
     except Lost as error:
         begun, lost = error.observations, error
     for i, obs in begun.items():
@@ -105,7 +105,7 @@ def _with_member(held: Memory, i: int, own: Memory) -> Memory:
     return Memory(replay, held.preferences, jax.tree.map(put, held.true_rewards, own.true_rewards))
 
 
-def _told(crew: Crew, state: State, error: Faulty, seed: int, *episode: np.ndarray) -> UserError:
+def _at_fault(crew: Crew, state: State, error: Faulty, seed: int, *episode: np.ndarray) -> UserError:
     """The error of an environment, with what makes it again saved: the seed and, where it had begun, the episode."""
     i, t = error.index, state.counters.decision
     arrays = {"seed": np.asarray(seed), **dict(zip(("obs", "action"), episode, strict=False))}
