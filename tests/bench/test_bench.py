@@ -55,6 +55,7 @@ COLUMNS = {
     },
     "start": {
         "training": "cache seeds first_decision_s first_plan_s whole_command_s",
+        "one process": "seeds first_s second_s second_over_first",
         "other commands": "command seconds",
     },
 }
@@ -153,6 +154,8 @@ def test_start(tiny: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     data = run(["start", *tiny, "--env", "toy/reach"], capfd)
     hold(data, COLUMNS["start"])
     assert [row["cache"] for row in data["tables"]["training"]] == ["cold", "warm"]
+    (row,) = data["tables"]["one process"]
+    assert row["second_over_first"] == pytest.approx(row["second_s"] / row["first_s"])
 
 
 def test_all_gathers_the_tables_of_each(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
