@@ -40,10 +40,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def commands_page() -> str:
     """Every command with its arguments."""
     parts = [
-        "# Commands",
-        "What `ubp2 COMMAND --help` tells, in one place; this page is made from the same parsers. Every command takes "
+        "# Command line",
+        "What `ubp2 COMMAND --help` says, in one place; this page is made from the same parsers. Every command takes "
         "`--json`, which prints one JSON object on stdout and everything else on stderr. "
-        "[Exit codes](../faq.md#what-do-the-exit-codes-mean) are the same for all.",
+        "[Exit codes](../terminal.md#exit-codes) are the same for all.",
     ]
     for name, command in COMMANDS.items():
         parts += list(_command(f"ubp2 {name}", parser_of(command.arguments), 2))

@@ -2,7 +2,8 @@
 
 Pages of docs/ are read in two places. In the repository, `[text](../src/ubp2/agents/sac.py)` works as it stands; on the
 site there is no such file. So every file of the repository that a page links to, or names in code type as
-`training/loop.py` or `training/loop.py:train`, gets a page below source/.
+`training/loop.py` or `training/loop.py:train`, gets a page below source/. Some pages of the repository outside docs/
+are pages of the site too (`INCLUDED`), and their links lead on it.
 """
 
 from __future__ import annotations
@@ -26,25 +27,33 @@ REFERENCE = re.compile(
     r"\[(?P<text>(?:`[^`]*`|[^\]`])*)\]\((?P<link>[^)\s]+)\)|`(?P<path>[\w./-]+)(?::(?P<name>\w+))?`"
 )
 LINE = re.compile(r'id="(__codelineno-[\d-]+)"')
+INCLUDED = {
+    "examples.md": ROOT / "examples" / "README.md",
+    "contributing.md": ROOT / "CONTRIBUTING.md",
+    "changelog.md": ROOT / "CHANGELOG.md",
+}
 TEXT = (".py", ".md", ".yaml", ".yml", ".toml", ".sh", "Makefile")
 
 
 class Target(NamedTuple):
-    """A file or folder of the repository, and what in it is meant."""
+    """A file or folder of the repository, and what in it is meant: a name of Python, or a heading as links have it."""
 
     path: Path
     name: str | None = None
+    heading: str = ""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add a page for every source file that some page names."""
+    """Add the included pages, and a page for every source file that some page names."""
+    for name, path in INCLUDED.items():
+        files.append(File.generated(config, name, content=path.read_text(encoding="utf-8")))
     wanted = {
         target.path
         for file in files.documentation_pages()
         for piece, prose in _pieces(file.content_string)
         if prose
         for match in REFERENCE.finditer(piece)
-        if (target := _target(match, file.src_uri)) and not _in_docs(target.path)
+        if (target := _target(match, file.src_uri)) and _page_of(target.path).startswith("source/")
     }
     for path in sorted(wanted | {child for folder in wanted if folder.is_dir() for child in _children(folder)}):
         name = path.relative_to(ROOT).as_posix()
@@ -83,10 +92,11 @@ def _pieces(markdown: str) -> Iterator[tuple[str, bool]]:
 def _target(match: re.Match[str], page: str) -> Target | None:
     """What of the repository a link or a name in code type means; None: nothing that is there."""
     if match["link"]:
-        link = match["link"].partition("#")[0]
-        path = Path(os.path.normpath(ROOT / "docs" / posixpath.dirname(page) / link))
-        outside = "://" not in link and link and not _in_docs(path)
-        return Target(path) if outside and path.is_relative_to(ROOT) and path.exists() else None
+        link, _, heading = match["link"].partition("#")
+        path = Path(os.path.normpath(INCLUDED.get(page, ROOT / "docs" / page).parent / link))
+        outside = "://" not in link and link and (page in INCLUDED or not _in_docs(path))
+        found = outside and path.is_relative_to(ROOT) and path.exists()
+        return Target(path, heading=heading and f"#{heading}") if found else None
     if "." not in posixpath.basename(match["path"]):
         return None
     found = [ROOT / match["path"], PACKAGE / match["path"]]
@@ -100,9 +110,7 @@ def _linked(match: re.Match[str], page: str) -> str:
     target = _target(match, page)
     if target is None or f"docs/{page}" == match["path"]:
         return match.group()
-    in_docs = _in_docs(target.path)
-    there = target.path.relative_to(ROOT / "docs").as_posix() if in_docs else _page_of(target.path)
-    address = posixpath.relpath(there, posixpath.dirname(page) or ".") + _anchor(target)
+    address = posixpath.relpath(_page_of(target.path), posixpath.dirname(page) or ".") + _anchor(target)
     return f"[{match['text'] or match.group()}]({address})"
 
 
@@ -111,6 +119,12 @@ def _in_docs(path: Path) -> bool:
 
 
 def _page_of(path: Path) -> str:
+    """The page of the site that shows a file or folder of the repository."""
+    if _in_docs(path):
+        return path.relative_to(ROOT / "docs").as_posix()
+    included = [page for page, source in INCLUDED.items() if source == path]
+    if included:
+        return included[0]
     name = path.relative_to(ROOT).as_posix()
     if path.is_dir():
         return f"source/{name}/contents.md"
@@ -118,9 +132,9 @@ def _page_of(path: Path) -> str:
 
 
 def _anchor(target: Target) -> str:
-    """The line in which what is meant is defined."""
+    """The line in which what is meant is defined, or the heading."""
     if target.name is None or target.path.suffix != ".py":
-        return ""
+        return target.heading
     for number, line in enumerate(target.path.read_text(encoding="utf-8").splitlines(), 1):
         if re.match(rf"(?:def|class) {target.name}\b|{target.name}\b.*=", line):
             return f"#__codelineno-0-{number}"

@@ -30,7 +30,7 @@ def test_every_table_of_the_page_has_a_command_that_measures_it(script: ModuleTy
     names = re.findall(r"<!-- table:(.+?) -->", script.PAGE.read_text(encoding="utf-8"))
     files = {name.partition("/")[0] for name in names} | {target.file for target in script._targets()}
     benches = {name for commands in script.BENCHES.values() for name in commands}
-    assert files - {"targets", "memory"} == benches
+    assert files - {"targets", "memory"} <= benches  # one that nobody has run yet has no table
     for commands in script.BENCHES.values():
         for line in commands.values():
             assert isinstance(_parse("bench", line.split()), Bench)

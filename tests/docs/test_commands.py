@@ -99,7 +99,7 @@ def test_other_commands_name_what_there_is() -> None:
     for name, line, _ in lines():
         if match := re.match(r"make ([\w-]+)", line):
             assert match[1] in targets, f"{name}: there is no target {match[1]} in the Makefile"
-        for extras in re.findall(r"(?:ubp2|-e '\.)\[([\w,]+)\]", line):
+        for extras in re.findall(r"(?:ubp2|'\.)\[([\w,]+)\]", line):
             assert set(extras.split(",")) <= set(project["optional-dependencies"]), f"{name}: {line}"
         if match := re.match(r"python (\S+\.py)", line):
             assert (ROOT / match[1]).is_file(), f"{name}: there is no {match[1]}"

@@ -20,12 +20,12 @@ pytestmark = pytest.mark.skipif(not pages(), reason="a source distribution may h
 
 
 def test_the_teacher_of_the_page_teaches(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (block,) = (block for block in blocks("python") if block.page == "docs/teachers.md")
+    block = next(block for block in blocks("python") if block.page == "docs/guides/teacher.md")
     namespace = execute(block.text, run, tmp_path, monkeypatch)
     assert namespace["result"].finished and namespace["result"].labels == 2
     rewards = np.random.default_rng(0).normal(size=(2, 1000, 5))
-    labels, weights = namespace["impressed"](1, *rewards)
-    assert 0.85 < weights.mean() < 0.95 and 0.45 < labels.mean() < 0.55
+    labels, weights = namespace["cautious"](1, *rewards)
+    assert 0.9 < weights.mean() <= 1 and 0.45 < labels.mean() < 0.55
 
 
 def test_every_teacher_has_a_command() -> None:

@@ -1,4 +1,4 @@
-"""docs/queries.md names every strategy and source, and its example trains."""
+"""docs/queries.md names every strategy and source, and the example of its guide trains."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ubp2.config.schema import Config, PreferenceConfig
 from ubp2.preference.queries import STRATEGIES
 
 FILE = Path(__file__).parents[2] / "docs" / "queries.md"
+GUIDE = FILE.parent / "guides" / "extend.md"
 pytestmark = pytest.mark.skipif(not FILE.exists(), reason="a source distribution has no docs")
 PAGE = FILE.read_text(encoding="utf-8") if FILE.exists() else ""
 
@@ -33,13 +34,13 @@ def test_the_example_trains_and_its_run_loads(registry: None, tmp_path: Path, mo
         return dataclasses.replace(tiny(steps=120, evaluation={"every": 0}), env=env)
 
     monkeypatch.setattr(ubp2, "preset", preset)
-    (example,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    example = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)[0]
     namespace: dict = {}
-    exec(compile(example, FILE.name, "exec"), namespace)
+    exec(compile(example, GUIDE.name, "exec"), namespace)
     result = namespace["result"]
     assert result.finished and result.labels == 12
     asked = table(result.folder / "labels.sqlite", "SELECT strategy, score FROM queries WHERE session = 2 ORDER BY id")
-    assert {name for name, _ in asked} == {"boldest"}
+    assert {name for name, _ in asked} == {"good-and-unsure"}
     assert [score for _, score in asked] == sorted((score for _, score in asked), reverse=True)
-    assert load_yaml(result.folder / "config.yaml").preferences.strategy == "boldest"
+    assert load_yaml(result.folder / "config.yaml").preferences.strategy == "good-and-unsure"
     ubp2.load(result.folder)
