@@ -8,7 +8,6 @@ import functools
 import itertools
 import os
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +31,7 @@ from ubp2.storage import population
 from ubp2.storage.archive import EpisodeArchive
 from ubp2.storage.runs import Metrics, Run, read_metrics
 from ubp2.system import seconds_since_start
-from ubp2.terminal.progress import Progress
+from ubp2.terminal.progress import Progress, say
 from ubp2.trained import (
     Controller,
     ControllerName,
@@ -40,15 +39,17 @@ from ubp2.trained import (
     environment,
     evaluate,
     evaluate_members,
-    keep_encoder,
     load,
     mean_scores,
+    ready_encoder,
     require_environment,
+    see,
+    seen,
+    shown,
 )
 from ubp2.training.crew import Crew, Member
 from ubp2.training.loop import train as run_loop
 from ubp2.vision.encoders import describe
-from ubp2.vision.seeing import Seeing
 
 __all__ = [
     "Controller",
@@ -157,16 +158,15 @@ def train(
     hosting.require_one_run(config, seeds, teacher)
     waited, found = _waiting(), transfer.gather(labels, config)
     with contextlib.ExitStack() as stack:
-        began = Path(stack.enter_context(tempfile.TemporaryDirectory()))  # what the environments leave for the run
-        envs = stack.enter_context(environment(env, config, seeds, began))
-        config = transfer.begin_with(config, envs.spec._asdict(), found)
+        envs, encoder = stack.enter_context(environment(env, config, seeds)), ready_encoder(config)
+        config = transfer.begin_with(config, shown(envs.spec, config, encoder)._asdict(), found)
         config = resolve(config, envs.spec.episode_decisions)
         folder = Path(out) if out else None
         custom = [name for name, own in (("environment", env), ("teacher", teacher)) if own is not None]
         runs = population.create(stack, folder, config, seeds, _device(), custom=custom)
         for run in runs:
             transfer.put(run, found.labels)
-            keep_encoder(run, envs, began)
+        envs = see(runs, envs, encoder, say if progress else _silent)
         results = _run(stack, runs, env, teacher, envs, progress, waited)
         return results[0] if seeds == 1 else PopulationResult(runs[0].folder.parent, results)
 
@@ -191,12 +191,17 @@ def resume(
             _require_teacher(Run.open(member), teacher)
         runs = population.open_members(stack, folder, _device())
         wanted = _extend(runs[0].config, config)
-        envs = stack.enter_context(environment(env, wanted, len(runs), runs[0].folder))
+        envs = stack.enter_context(environment(env, wanted, len(runs)))
         if wanted != runs[0].config:
             for each in runs:
                 each.extend(dataclasses.replace(wanted, seed=each.config.seed))
+        envs = see(runs, envs, None, say if progress else _silent)
         results = _run(stack, runs, env, teacher, envs, progress, waited)
         return PopulationResult(folder, results) if population.is_population(folder) else results[0]
+
+
+def _silent(sentence: str) -> None:
+    """In place of `say`, for those who asked for no progress."""
 
 
 def _require_teacher(run: Run, teacher: Teacher | None) -> None:
@@ -232,15 +237,12 @@ def _run(
     progress: bool,
     waited: Waited,
 ) -> list[RunResult]:
-    config = runs[0].config
+    config, encoder = runs[0].config, getattr(envs, "encoder", None)
 
     @functools.cache
     def eval_envs() -> VectorEnv:
         size = config.evaluation.workers * len(runs)
-        encoder = envs.encoder if isinstance(envs, Seeing) else None
-        made = stack.enter_context(environment(env, config, size, runs[0].folder, encoder))
-        made.heed(crew.stopping)
-        return made
+        return seen(stack.enter_context(environment(env, config, size, crew.stopping)), config, encoder)
 
     def member(run: Run) -> Member:
         archive, store = EpisodeArchive(run.episodes), LabelStore(run.labels)
@@ -263,8 +265,8 @@ def _run(
     most = given(config.preferences.budget) + config.preferences.imported
     budget = None if config.ceiling else most * len(runs)
     crew.progress.update(0, budget=budget, labels=0, seeds=len(runs))
-    if isinstance(envs, Seeing):
-        crew.progress.note(describe(envs.encoder))
+    if encoder is not None:
+        crew.progress.note(describe(encoder))
     hosting.serve_page(stack, crew, env)
     results = run_loop(crew, agent)
     return [

@@ -13,6 +13,7 @@ import numpy as np
 
 from ubp2.bench.options import Start
 from ubp2.bench.report import Report, Row
+from ubp2.bench.subject import base_config
 from ubp2.bench.timing import on_gpu
 from ubp2.errors import UserError
 from ubp2.storage.population import members
@@ -26,6 +27,7 @@ TRIES = 3  # of a command that computes nothing
 
 def measure(options: Start) -> Report:
     """The same short run twice: with an empty cache folder, then with the one that the first left behind."""
+    base_config(options, options.env)  # refuses what cannot be measured
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder) / "cache"
         rows = [_train(options, name, cache, Path(folder) / name) for name in ("cold", "warm")]

@@ -6,6 +6,8 @@ among them: info.json (host, command), the label store, the address of a page fo
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import shutil
 from pathlib import Path
@@ -33,6 +35,7 @@ NAMES = (
     "clip.mp4",
     "labels.jsonl.gz",
 )
+WRITTEN = ".ubp2-push.json"  # digest of each file as it was written: what differs from it is somebody's own
 _REPO = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -55,27 +58,59 @@ def assemble(run: Path | str, repo: str, out: Path, *, with_labels: bool = False
     policy = policy_of(run)  # also refuses what is not one run
     source = Run.open(run)
     with disk_errors(out, None):
-        _empty(out)
-        write_numpy(policy, out / "policy.npz")
-        save_yaml(moved(source.config, Config()), out / "config.yaml")  # the page for people is nobody's business
-        shutil.copyfile(source.folder / "metrics.jsonl", out / "metrics.jsonl")
-        notes = [*_draw(source, out), *_film(source, out)]
-        if with_labels:
-            transfer.export(source.folder, out / "labels.jsonl.gz", anonymous=True, overwrite=True, intact=False)
-        files = [name for name in NAMES[1:] if (out / name).is_file()]
-        text = card.card(card.gather(source, policy.metadata), repo, files)
-        (out / "README.md").write_text(text, encoding="utf-8")
+        edited = _empty(out)
+        try:
+            write_numpy(policy, out / "policy.npz")
+            save_yaml(moved(source.config, Config()), out / "config.yaml")  # the page for people is nobody's business
+            shutil.copyfile(source.folder / "metrics.jsonl", out / "metrics.jsonl")
+            notes = [*_draw(source, out), *_film(source, out)]
+            if with_labels:
+                transfer.export(source.folder, out / "labels.jsonl.gz", anonymous=True, overwrite=True, intact=False)
+            files = [name for name in NAMES[1:] if (out / name).is_file()]
+            if edited:
+                notes.append(
+                    f"{out / 'README.md'} was edited and stays as it is; remove it to have the card written anew"
+                )
+            else:
+                text = card.card(card.gather(source, policy.metadata), repo, files)
+                (out / "README.md").write_text(text, encoding="utf-8")
+        finally:  # also where it was interrupted: the next time knows these files
+            (out / WRITTEN).write_text(json.dumps(_digests(out) | edited, indent=2) + "\n", encoding="utf-8")
     return Folder(out, ["README.md", *files], notes)
 
 
-def _empty(out: Path) -> None:
-    """Make the folder, without what an earlier time left in it; refuse one that holds anything else."""
+def _empty(out: Path) -> dict[str, str]:
+    """Make the folder, without what an earlier time wrote there; refuse one that holds anything else.
+
+    A card that was edited since stays: it is what shall be uploaded. What is returned has then the digest of the card
+    as it was written, and is empty otherwise.
+    """
     out.mkdir(parents=True, exist_ok=True)
-    others = sorted(path.name for path in out.iterdir() if path.name not in NAMES)
+    record = out / WRITTEN
+    written: dict[str, str] = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
+    others = sorted(path.name for path in out.iterdir() if path.name not in (*written, WRITTEN))
     if others:
-        raise UserError(f"{out} holds other things ({', '.join(others[:3])}); choose another folder with --out")
-    for path in out.iterdir():
-        path.unlink()
+        raise UserError(
+            f"{out} holds other things ({', '.join(others[:3])}), which ubp2 push did not write; choose another folder "
+            f"with --out"
+        )
+    now = _digests(out)
+    changed = [name for name in now if now[name] != written[name]]
+    own = [name for name in changed if name != "README.md"]
+    if own:
+        raise UserError(
+            f"{', '.join(own)} in {out} changed after ubp2 push wrote it, and would be written over; remove it, or "
+            f"choose another folder with --out"
+        )
+    for name in now.keys() - set(changed):
+        (out / name).unlink()
+    return {name: written[name] for name in changed}
+
+
+def _digests(out: Path) -> dict[str, str]:
+    """Digest of each file that may be uploaded."""
+    files = [out / name for name in NAMES if (out / name).is_file()]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def _draw(run: Run, out: Path) -> list[str]:

@@ -118,7 +118,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:2] == ["completion", "words"]:  # a shell asks, about a line that may hold any option
         kinds = {name: command.arguments for name, command in COMMANDS.items()}
-        print("\n".join(completion.candidates(arguments[2:], kinds)))
+        for word in completion.candidates(arguments[2:], kinds):
+            print(word)  # without any, not even an empty line, which bash would take for the one word there is
         return 0
     with colour.chosen(arguments) as words, _results(reserve="--json" in arguments) as results:
         try:
@@ -140,7 +141,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _fail(f"cannot write: {error}", results, EXIT_USER_ERROR)
 
 
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+_DISK_ERRORS = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM),
+    *(errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG),  # a path that cannot be written to
+)
 
 
 def _run(arguments: list[str]) -> commands.Outcome:

@@ -25,7 +25,7 @@ from ubp2.vision import options as vision_options
 
 if TYPE_CHECKING:  # imports jax
     from ubp2.api import PopulationResult, RunResult
-from ubp2.terminal.flags import Json, Switch, words
+from ubp2.terminal.flags import Json, Switch, check_least, words
 
 __all__ = [
     "Envs",
@@ -129,10 +129,7 @@ def train(args: Train) -> Outcome:
     """Start or resume a run; an unfinished one (a signal stopped it after a checkpoint) ends with its own code."""
     if args.resume and args.out:
         raise UserError("--resume goes on in the folder of the run; leave out --out")
-    if args.seeds < 1:
-        raise UserError(f"--seeds must be at least 1, got {args.seeds}")
-    if args.fake_preempt is not None and args.fake_preempt < 0:
-        raise UserError(f"--fake-preempt must not be negative, got {args.fake_preempt}")
+    check_least(args, {"seeds": 1, "fake_preempt": 0})
     if args.labels:
         from ubp2.labelling import transfer
 
@@ -174,8 +171,7 @@ def _result_data(result: RunResult | PopulationResult) -> dict[str, Any]:
 
 def evaluate(args: Eval) -> Outcome:
     """Evaluate the last checkpoint of a run."""
-    if args.episodes < 1:
-        raise UserError(f"--episodes must be at least 1, got {args.episodes}")
+    check_least(args, {"episodes": 1, "seed": 0})
     folders = population.members(args.run)
     for folder in folders:
         Run.open(folder)  # a wrong folder is told before jax is imported
