@@ -45,6 +45,7 @@ __all__ = [
     "ready_encoder",
     "require_environment",
     "restored",
+    "run_encoder",
     "see",
     "seen",
     "shown",
@@ -206,9 +207,12 @@ def evaluate_members(
         raise UserError(f"a clip shows one run; film a member of {run}, such as {folders[0]}")
     for folder in folders:
         require_environment(Run.open(folder), env)
+    first = Run.open(folders[0]).config.evaluation.seed if seed is None else seed
+    for name, number, least in (("episodes", episodes, 1), ("seed", first, 0)):
+        if number < least:
+            raise UserError(f"{name} must be at least {least}, got {number}")
     trained = restored(folders, controller)
     config, count = trained.config, len(folders)
-    first = config.evaluation.seed if seed is None else seed
     with environment(env, config, config.evaluation.workers * count) as made:
         envs = seen(made, config, run_encoder(config, folders[0]))
         check_environment(trained.spec, envs.spec)

@@ -99,6 +99,7 @@ def save(path: Path, encoder: Conv, about: Mapping[str, Any]) -> str:
     """Write the encoder so that a reader finds all of it or nothing; return its digest."""
     arrays = _arrays(encoder)
     header = {"format": FORMAT, "pixels": encoder.pixels, "digest": _digest(arrays), "about": dict(about)}
+    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
     with part.open("wb") as stream:
         np.savez(stream, allow_pickle=False, header=np.array(json.dumps(header)), **arrays)
