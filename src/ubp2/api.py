@@ -1,4 +1,4 @@
-"""The Python interface: train, resume, evaluate, load. The command line calls these functions and nothing else."""
+"""The Python interface: train, resume, evaluate, load. The commands train and eval call these functions."""
 
 from __future__ import annotations
 
@@ -71,17 +71,26 @@ class RunResult(NamedTuple):
     """How a run ended, and where its folder is."""
 
     folder: Path
+    """The run folder."""
     decisions: int
+    """Decisions that the run has made."""
     labels: int
-    finished: bool  # False: a signal stopped it after a checkpoint
+    """Labels that it has learned from."""
+    finished: bool
+    """False: a signal stopped it after a checkpoint."""
     evaluation: dict[str, float]
+    """Scores of the last evaluation, empty without one: `policy/return`, `policy/length`, where the environment
+    reports success `policy/success_any` and `policy/success_last`, the same of `planner/`, and
+    `reward/rank_correlation` (`ubp2.evaluate` says what they are)."""
 
 
 class PopulationResult(NamedTuple):
     """How several seeds that trained together ended, and where the folder of their runs is."""
 
     folder: Path
+    """The folder of their run folders `s<seed>`."""
     runs: list[RunResult]
+    """How each seed ended."""
 
     @property
     def decisions(self) -> int:
@@ -142,11 +151,16 @@ def train(
 ) -> RunResult | PopulationResult:
     """Train an agent in a new run folder, or with `seeds` > 1 that many, one program for all of them.
 
-    seeds: how many, from `config.seed` on; several get a folder `s<seed>` each inside `out`. env: a function that
-    returns a Gymnasium environment, for environments without an id; `config.env` is then only a name. teacher: a
-    function that answers in place of `config.teacher` (`ubp2.preference.teachers.Teacher`); several seeds may call it
-    side by side. labels: files (`ubp2 labels export`) whose labels each run has from its first decision, besides its
-    budget. out: the folder; None makes one under runs/.
+    Args:
+        config: What the run is; see [settings](settings.md).
+        seeds: How many, from `config.seed` on; several get a folder `s<seed>` each inside `out`.
+        env: A function that returns a Gymnasium environment, for environments without an id; `config.env` is then only
+            a name.
+        teacher: A function that answers in place of `config.teacher` (`ubp2.preference.teachers.Teacher`); several
+            seeds may call it side by side.
+        labels: Files (`ubp2 labels export`) whose labels each run has from its first decision, besides its budget.
+        out: The folder; None makes one under runs/.
+        progress: Whether to tell on stderr how far it is.
     """
     if seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}")
@@ -181,8 +195,13 @@ def resume(
 ) -> RunResult | PopulationResult:
     """Go on with a run, or all runs of a population, from the newest intact checkpoint.
 
-    config: what the caller wants the run to be; it must be the saved one (of the first seed), except that `steps` may
-    grow. env, teacher: those that the run was given, if any.
+    Args:
+        run: The run folder, or that of several seeds.
+        config: What the caller wants the run to be; it must be the saved one (of the first seed), except that `steps`
+            may grow.
+        env: The environment that the run was given, if any.
+        teacher: The teacher that the run was given, if any.
+        progress: Whether to tell on stderr how far it is.
     """
     folder, waited = Path(run), _waiting()
     with contextlib.ExitStack() as stack:

@@ -186,7 +186,18 @@ def evaluate(
 ) -> dict[str, float]:
     """Evaluate the newest checkpoint of a run, without bonus or noise; optionally film the first episode.
 
-    Of a population the mean over its runs, all evaluated on the same episodes.
+    Args:
+        run: The run folder. Of several seeds the scores are the mean, all evaluated on the same episodes.
+        episodes: How many.
+        controller: policy or planner.
+        seed: First of the seeds of the episodes; None: the evaluation seeds of the run.
+        video: .mp4 or .gif file for a clip of the first episode.
+        env: The environment that the run was given from Python, if any.
+
+    Returns:
+        Means over the episodes: `return` (of the true reward) and `length` (decisions); where the environment reports
+            success, the share of episodes with one at any (`success_any`) and at the last decision (`success_last`);
+            and `rank_correlation` of the learned with the true reward (nan where one of them is constant).
     """
     options: dict[str, Any] = {"episodes": episodes, "controller": controller, "seed": seed, "env": env}
     return mean_scores(list(evaluate_members(run, video=video, **options).values()))

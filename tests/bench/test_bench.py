@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import ACTION, OBS
+from tests.envs import probes
 from tests.training.helpers import TINY
 from ubp2.agents.registry import make_agent
 from ubp2.bench import agreement, envs, flops, growth, kernels
@@ -23,7 +24,6 @@ from ubp2.bench.subject import sized, subject, with_model
 from ubp2.bench.timing import compile_all
 from ubp2.config.files import from_dict, save_yaml
 from ubp2.config.schema import Config, EnvironmentConfig
-from ubp2.envs import probes
 from ubp2.envs.workers import make_vector
 from ubp2.terminal.cli import main
 

@@ -6,8 +6,8 @@ import gymnasium
 import numpy as np
 import pytest
 
+from tests.envs import probes
 from ubp2.config.schema import EnvironmentConfig
-from ubp2.envs import probes
 from ubp2.envs.adapter import Adapter, adapt
 from ubp2.errors import UserError
 

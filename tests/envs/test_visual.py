@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 
+from tests.envs import probes
 from ubp2.config.schema import EnvironmentConfig, VisualConfig
-from ubp2.envs import probes
 from ubp2.envs.adapter import adapt
 from ubp2.envs.base import EnvSpec
 from ubp2.envs.registry import make

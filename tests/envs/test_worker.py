@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.envs import probes
 from ubp2.config.schema import EnvironmentConfig
-from ubp2.envs import probes, worker
+from ubp2.envs import worker
 from ubp2.envs.base import Lost
 from ubp2.envs.workers import make_vector
 

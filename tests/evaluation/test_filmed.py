@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.envs import probes
 from ubp2.config.schema import EnvironmentConfig
-from ubp2.envs import probes
 from ubp2.envs.base import Faulty, Lost, VectorEnv
 from ubp2.envs.workers import make_vector
 from ubp2.errors import UserError

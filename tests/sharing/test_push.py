@@ -25,7 +25,8 @@ from ubp2.preference.store import LabelStore
 from ubp2.sharing.card import card, gather
 from ubp2.sharing.export import policy_of
 from ubp2.sharing.numpy_policy import load_policy
-from ubp2.sharing.push import WRITTEN, Folder, assemble, upload
+from ubp2.sharing.push import WRITTEN, assemble
+from ubp2.sharing.uploading import Folder, upload
 from ubp2.storage.runs import Run
 from ubp2.terminal import cli
 

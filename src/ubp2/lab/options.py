@@ -10,7 +10,7 @@ import tyro
 
 from ubp2.config.presets import DEFAULT_PRESET
 from ubp2.errors import UserError
-from ubp2.terminal.flags import Json, check_least
+from ubp2.terminal.flags import Json, Switch, check_least
 
 __all__ = ["Reward", "check"]
 
@@ -43,6 +43,8 @@ class Reward:
     """Seed of everything random: which episodes are held out, the labels and the fits."""
     out: Path | None = None
     """Also write results.json, results.csv, reliability.png and labels.png into this folder."""
+    quiet: Switch = False
+    """Show no progress."""
     json: Json = False
 
 

@@ -1,4 +1,4 @@
-"""A run on the Hugging Face Hub: a folder with everything a stranger needs, and its upload.
+"""A run on the Hugging Face Hub: a folder with everything a stranger needs, which `uploading` uploads.
 
 The folder is made from names that are listed here, and the upload takes those alone. What says who or where is not
 among them: info.json (host, command), the label store, the address of a page for people.
@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shutil
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from ubp2.config.files import moved, save_yaml
 from ubp2.config.schema import Config
@@ -19,11 +17,12 @@ from ubp2.errors import UserError
 from ubp2.labelling import transfer
 from ubp2.sharing import card
 from ubp2.sharing.export import policy_of, write_numpy
+from ubp2.sharing.uploading import Folder
 from ubp2.storage.database import disk_errors
 from ubp2.storage.runs import Run
 from ubp2.trained import evaluate
 
-__all__ = ["Folder", "assemble", "check_repo", "hub", "upload"]
+__all__ = ["assemble"]
 
 NAMES = (
     "README.md",
@@ -36,21 +35,6 @@ NAMES = (
     "labels.jsonl.gz",
 )
 WRITTEN = ".ubp2-push.json"  # digest of each file as it was written: what differs from it is somebody's own
-_REPO = re.compile(r"[\w.-]+/[\w.-]+")
-
-
-class Folder(NamedTuple):
-    """What was put together, and what was left out and why."""
-
-    path: Path
-    files: list[str]
-    notes: list[str]
-
-
-def check_repo(repo: str) -> None:
-    """Refuse what cannot be a repository."""
-    if not _REPO.fullmatch(repo):
-        raise UserError(f"expected a repository as owner/name, such as me/door-close-ubp2, got {repo!r}")
 
 
 def assemble(run: Path | str, repo: str, out: Path, *, with_labels: bool = False) -> Folder:
@@ -135,38 +119,3 @@ def _film(run: Run, out: Path) -> list[str]:
         (out / "clip.mp4").unlink(missing_ok=True)
         return [f"no clip: {error}"]
     return []
-
-
-def hub() -> Any:
-    """The Hub as the user is known there, or a sentence that says what is missing."""
-    try:
-        from huggingface_hub import HfApi, get_token
-    except ImportError:
-        raise UserError(
-            "ubp2 push needs the package huggingface_hub: pip install 'ubp2[hub]'; --dry-run does without"
-        ) from None
-    if get_token() is None:
-        raise UserError(
-            "the Hub does not know you: log in with 'hf auth login', or set HF_TOKEN to a token that may write; "
-            "--dry-run does without"
-        )
-    return HfApi()
-
-
-def upload(api: Any, repo: str, folder: Folder, *, private: bool) -> str:
-    """Put the files of the folder into the repository, which is made if need be; return its address."""
-    from huggingface_hub import errors
-
-    network = getattr(errors, "HTTPError", OSError)  # of the library that it speaks with, another in each version
-    try:
-        url = api.create_repo(repo, private=private or None, exist_ok=True)
-        api.upload_folder(
-            repo_id=repo, folder_path=folder.path, allow_patterns=folder.files, commit_message="Upload a run of ubp2"
-        )
-    except (OSError, ValueError, network) as error:
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise UserError(
-            f"the Hub did not take {repo}: {reason}. What was to be uploaded is in {folder.path}; check the name, the "
-            f"rights of your token and the network, then run the same command again"
-        ) from error
-    return str(url)

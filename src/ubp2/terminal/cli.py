@@ -39,6 +39,7 @@ from ubp2.lab import options as lab_options
 from ubp2.labelling import labels_options
 from ubp2.labelling import options as labelling_options
 from ubp2.sharing import options as sharing_options
+from ubp2.signals import CHECKPOINTED
 from ubp2.storage.population import members
 from ubp2.storage.runs import Run
 from ubp2.terminal import colour, commands, completion
@@ -113,7 +114,7 @@ _WITH_NAME: Mapping[str, _Named] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
-    0 done; 2 a mistake that the user can mend; 75 stopped after a checkpoint, run again with --resume; 130 interrupted.
+    docs/terminal.md lists them.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:2] == ["completion", "words"]:  # a shell asks, about a line that may hold any option
@@ -132,6 +133,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _fail(str(error), results, EXIT_USER_ERROR)
         except KeyboardInterrupt:
             return _fail("interrupted", results, EXIT_INTERRUPTED)
+        except SystemExit as asked:  # of `signals.left_early`: there is nothing to save
+            if asked.code != CHECKPOINTED:
+                raise
+            return _fail("told to stop while there was nothing to save: run the same again", results, CHECKPOINTED)
         except BrokenPipeError:  # the reader of our output, such as head, has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), (results or sys.stdout).fileno())
             return 0

@@ -26,6 +26,7 @@ from ubp2.vision import options as vision_options
 if TYPE_CHECKING:  # imports jax
     from ubp2.api import PopulationResult, RunResult
 from ubp2.terminal.flags import Json, Switch, check_least, words
+from ubp2.terminal.progress import say
 
 __all__ = [
     "Envs",
@@ -218,11 +219,15 @@ def info(args: Info) -> Outcome:
 
 def envs(args: Envs) -> Outcome:
     """List environment ids, one a line."""
-    from ubp2.envs.registry import list_ids
+    from ubp2.envs.registry import list_ids, missing
 
-    suites = list_ids()
+    suites, absent = list_ids(), missing()
     if args.suite is not None and args.suite not in suites:
         raise unknown_name("suite", args.suite, suites)
+    if args.suite in absent:
+        raise UserError(f"nothing of {args.suite} can be used: {absent[args.suite]}")
+    for suite, reason in absent.items() if args.suite is None else ():
+        say(f"nothing of {suite}: {reason}")
     ids = [name for suite, names in suites.items() if args.suite in (None, suite) for name in names]
     return Outcome({"envs": ids}, "\n".join(ids))
 
@@ -258,7 +263,7 @@ def lab(args: Reward) -> Outcome:
 
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)  # before the work, which a folder that cannot be made would waste
-    results = study(args, subject)
+    results = study(args, subject, (lambda text: None) if args.quiet else say)
     data, text = report.as_data(results), report.as_text(results)
     if args.out:
         report.write(results, data, args.out)
