@@ -131,7 +131,7 @@ def test_evaluation_is_a_function_of_its_seeds(run: Path) -> None:
 
 
 @pytest.mark.parametrize(("wrong", "name"), [({"episodes": 0}, "episodes"), ({"seed": -1}, "seed")])
-def test_an_evaluation_of_nothing_is_refused(wrong: dict[str, int], name: str, run: Path) -> None:
+def test_an_evaluation_of_nothing_is_refused(wrong: dict[str, Any], name: str, run: Path) -> None:
     with pytest.raises(UserError, match=f"^{name} must be at least"):
         ubp2.evaluate(run, env=make_room, **wrong)
 

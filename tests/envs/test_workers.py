@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from tests.envs import probes
-from tests.training.helpers import environment
 from ubp2.config.schema import EnvironmentConfig
 from ubp2.envs import worker
 from ubp2.envs.base import Lost
@@ -273,6 +272,8 @@ time.sleep(60)
 
 
 def test_workers_end_with_a_killed_parent():
+    from tests.training.helpers import environment  # loads jax, which workers that import this module must not have
+
     parent = subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True, env=environment())
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
