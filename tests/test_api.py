@@ -130,6 +130,12 @@ def test_evaluation_is_a_function_of_its_seeds(run: Path) -> None:
     assert scores[0]["length"] == 20
 
 
+@pytest.mark.parametrize(("wrong", "name"), [({"episodes": 0}, "episodes"), ({"seed": -1}, "seed")])
+def test_an_evaluation_of_nothing_is_refused(wrong: dict[str, Any], name: str, run: Path) -> None:
+    with pytest.raises(UserError, match=f"^{name} must be at least"):
+        ubp2.evaluate(run, env=make_room, **wrong)
+
+
 def test_a_run_of_ones_own_environment_needs_it_again(run: Path) -> None:
     """It must not silently continue on, or be judged by, the environment that the config happens to name."""
     with pytest.raises(UserError, match="environment given from Python"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
@@ -10,6 +11,7 @@ __all__ = ["run"]
 
 def run() -> None:
     """Run one command and leave, also in the middle of a compilation that nobody waits for any more."""
+    _find_modules_here()
     try:
         from ubp2.terminal.cli import main
 
@@ -23,6 +25,16 @@ def run() -> None:
         sys.stderr.flush()
         os._exit(code)  # XLA cannot be interrupted, and an interpreter that ends under its threads may crash
     sys.exit(code)
+
+
+def _find_modules_here() -> None:
+    """Let module:function and gym/<module>:<id> name a module in the current folder, as with python -m ubp2.
+
+    It comes last: nothing that lies there takes the place of what is installed.
+    """
+    with contextlib.suppress(FileNotFoundError):  # the folder may be gone
+        if not sys.flags.safe_path and os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())
 
 
 if __name__ == "__main__":

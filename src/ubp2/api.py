@@ -1,4 +1,4 @@
-"""The Python interface: train, resume, evaluate, load. The command line calls these functions and nothing else."""
+"""The Python interface: train, resume, evaluate, load. The commands train and eval call these functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import functools
 import itertools
 import os
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +31,7 @@ from ubp2.storage import population
 from ubp2.storage.archive import EpisodeArchive
 from ubp2.storage.runs import Metrics, Run, read_metrics
 from ubp2.system import seconds_since_start
-from ubp2.terminal.progress import Progress
+from ubp2.terminal.progress import Progress, say
 from ubp2.trained import (
     Controller,
     ControllerName,
@@ -40,15 +39,17 @@ from ubp2.trained import (
     environment,
     evaluate,
     evaluate_members,
-    keep_encoder,
     load,
     mean_scores,
+    ready_encoder,
     require_environment,
+    see,
+    seen,
+    shown,
 )
 from ubp2.training.crew import Crew, Member
 from ubp2.training.loop import train as run_loop
 from ubp2.vision.encoders import describe
-from ubp2.vision.seeing import Seeing
 
 __all__ = [
     "Controller",
@@ -70,17 +71,26 @@ class RunResult(NamedTuple):
     """How a run ended, and where its folder is."""
 
     folder: Path
+    """The run folder."""
     decisions: int
+    """Decisions that the run has made."""
     labels: int
-    finished: bool  # False: a signal stopped it after a checkpoint
+    """Labels that it has learned from."""
+    finished: bool
+    """False: a signal stopped it after a checkpoint."""
     evaluation: dict[str, float]
+    """Scores of the last evaluation, empty without one: `policy/return`, `policy/length`, where the environment
+    reports success `policy/success_any` and `policy/success_last`, the same of `planner/`, and
+    `reward/rank_correlation` (`ubp2.evaluate` says what they are)."""
 
 
 class PopulationResult(NamedTuple):
     """How several seeds that trained together ended, and where the folder of their runs is."""
 
     folder: Path
+    """The folder of their run folders `s<seed>`."""
     runs: list[RunResult]
+    """How each seed ended."""
 
     @property
     def decisions(self) -> int:
@@ -141,11 +151,16 @@ def train(
 ) -> RunResult | PopulationResult:
     """Train an agent in a new run folder, or with `seeds` > 1 that many, one program for all of them.
 
-    seeds: how many, from `config.seed` on; several get a folder `s<seed>` each inside `out`. env: a function that
-    returns a Gymnasium environment, for environments without an id; `config.env` is then only a name. teacher: a
-    function that answers in place of `config.teacher` (`ubp2.preference.teachers.Teacher`); several seeds may call it
-    side by side. labels: files (`ubp2 labels export`) whose labels each run has from its first decision, besides its
-    budget. out: the folder; None makes one under runs/.
+    Args:
+        config: What the run is; see [settings](settings.md).
+        seeds: How many, from `config.seed` on; several get a folder `s<seed>` each inside `out`.
+        env: A function that returns a Gymnasium environment, for environments without an id; `config.env` is then only
+            a name.
+        teacher: A function that answers in place of `config.teacher` (`ubp2.preference.teachers.Teacher`); several
+            seeds may call it side by side.
+        labels: Files (`ubp2 labels export`) whose labels each run has from its first decision, besides its budget.
+        out: The folder; None makes one under runs/.
+        progress: Whether to tell on stderr how far it is.
     """
     if seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}")
@@ -157,16 +172,15 @@ def train(
     hosting.require_one_run(config, seeds, teacher)
     waited, found = _waiting(), transfer.gather(labels, config)
     with contextlib.ExitStack() as stack:
-        began = Path(stack.enter_context(tempfile.TemporaryDirectory()))  # what the environments leave for the run
-        envs = stack.enter_context(environment(env, config, seeds, began))
-        config = transfer.begin_with(config, envs.spec._asdict(), found)
+        envs, encoder = stack.enter_context(environment(env, config, seeds)), ready_encoder(config)
+        config = transfer.begin_with(config, shown(envs.spec, config, encoder)._asdict(), found)
         config = resolve(config, envs.spec.episode_decisions)
         folder = Path(out) if out else None
         custom = [name for name, own in (("environment", env), ("teacher", teacher)) if own is not None]
         runs = population.create(stack, folder, config, seeds, _device(), custom=custom)
         for run in runs:
             transfer.put(run, found.labels)
-            keep_encoder(run, envs, began)
+        envs = see(runs, envs, encoder, say if progress else _silent)
         results = _run(stack, runs, env, teacher, envs, progress, waited)
         return results[0] if seeds == 1 else PopulationResult(runs[0].folder.parent, results)
 
@@ -181,8 +195,13 @@ def resume(
 ) -> RunResult | PopulationResult:
     """Go on with a run, or all runs of a population, from the newest intact checkpoint.
 
-    config: what the caller wants the run to be; it must be the saved one (of the first seed), except that `steps` may
-    grow. env, teacher: those that the run was given, if any.
+    Args:
+        run: The run folder, or that of several seeds.
+        config: What the caller wants the run to be; it must be the saved one (of the first seed), except that `steps`
+            may grow.
+        env: The environment that the run was given, if any.
+        teacher: The teacher that the run was given, if any.
+        progress: Whether to tell on stderr how far it is.
     """
     folder, waited = Path(run), _waiting()
     with contextlib.ExitStack() as stack:
@@ -191,12 +210,17 @@ def resume(
             _require_teacher(Run.open(member), teacher)
         runs = population.open_members(stack, folder, _device())
         wanted = _extend(runs[0].config, config)
-        envs = stack.enter_context(environment(env, wanted, len(runs), runs[0].folder))
+        envs = stack.enter_context(environment(env, wanted, len(runs)))
         if wanted != runs[0].config:
             for each in runs:
                 each.extend(dataclasses.replace(wanted, seed=each.config.seed))
+        envs = see(runs, envs, None, say if progress else _silent)
         results = _run(stack, runs, env, teacher, envs, progress, waited)
         return PopulationResult(folder, results) if population.is_population(folder) else results[0]
+
+
+def _silent(sentence: str) -> None:
+    """In place of `say`, for those who asked for no progress."""
 
 
 def _require_teacher(run: Run, teacher: Teacher | None) -> None:
@@ -232,15 +256,12 @@ def _run(
     progress: bool,
     waited: Waited,
 ) -> list[RunResult]:
-    config = runs[0].config
+    config, encoder = runs[0].config, getattr(envs, "encoder", None)
 
     @functools.cache
     def eval_envs() -> VectorEnv:
         size = config.evaluation.workers * len(runs)
-        encoder = envs.encoder if isinstance(envs, Seeing) else None
-        made = stack.enter_context(environment(env, config, size, runs[0].folder, encoder))
-        made.heed(crew.stopping)
-        return made
+        return seen(stack.enter_context(environment(env, config, size, crew.stopping)), config, encoder)
 
     def member(run: Run) -> Member:
         archive, store = EpisodeArchive(run.episodes), LabelStore(run.labels)
@@ -263,8 +284,8 @@ def _run(
     most = given(config.preferences.budget) + config.preferences.imported
     budget = None if config.ceiling else most * len(runs)
     crew.progress.update(0, budget=budget, labels=0, seeds=len(runs))
-    if isinstance(envs, Seeing):
-        crew.progress.note(describe(envs.encoder))
+    if encoder is not None:
+        crew.progress.note(describe(encoder))
     hosting.serve_page(stack, crew, env)
     results = run_loop(crew, agent)
     return [

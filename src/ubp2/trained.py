@@ -14,7 +14,7 @@ import numpy as np
 
 from ubp2.agents.base import Agent
 from ubp2.agents.registry import make_agent
-from ubp2.config.schema import Config, VisualConfig
+from ubp2.config.schema import Config
 from ubp2.envs.base import EnvSpec, VectorEnv
 from ubp2.envs.visual import is_visual
 from ubp2.envs.workers import make_vector
@@ -22,16 +22,15 @@ from ubp2.errors import UserError
 from ubp2.evaluation.rollout import filmed, summary
 from ubp2.storage import population
 from ubp2.storage.runs import Run
-from ubp2.terminal.progress import say
 from ubp2.training import checkpoint
 from ubp2.training.evaluate import controller as make_controller
 from ubp2.training.evaluate import reward_correlations
 from ubp2.training.programs import STREAMS, Programs, unpacked
 from ubp2.training.shared import shared_programs
 from ubp2.training.state import check_environment, restore_agent
-from ubp2.vision import conv_training
-from ubp2.vision.encoders import Encoder, make_encoder
-from ubp2.vision.seeing import Seeing, Stack
+from ubp2.vision import conv, conv_training
+from ubp2.vision.encoders import FILE, Encoder, make_encoder
+from ubp2.vision.seeing import Seeing, Stack, seen_spec
 
 __all__ = [
     "Controller",
@@ -41,11 +40,15 @@ __all__ = [
     "environment",
     "evaluate",
     "evaluate_members",
-    "keep_encoder",
     "load",
     "mean_scores",
+    "ready_encoder",
     "require_environment",
     "restored",
+    "run_encoder",
+    "see",
+    "seen",
+    "shown",
 ]
 
 ControllerName = Literal["policy", "planner"]
@@ -70,32 +73,47 @@ def require_environment(run: Run, env: MakeEnv | None) -> None:
 
 @contextlib.contextmanager
 def environment(
-    env: MakeEnv | None, config: Config, size: int, folder: Path, encoder: Encoder | None = None
+    env: MakeEnv | None, config: Config, size: int, stopping: Callable[[], bool] | None = None
 ) -> Iterator[VectorEnv]:
-    """Environments that are closed at the end: of the user's function, or of the id in the configuration.
+    """Environments of the user's function or of the id in the configuration, closed at the end.
 
-    folder: of the run, or of what will be one; a visual run may have the weights of its encoder there.
-    encoder: that of a visual run, if it is loaded already.
+    Those of a visual run show frames, of which `seen` makes what an agent is shown. stopping: see `VectorEnv.heed`.
     """
     visual = config.visual if is_visual(config.env) else None
-    envs = make_vector(env or config.env, config.environment, size, visual)
+    envs = make_vector(env or config.env, config.environment, size, visual, stopping or (lambda: False))
     try:
-        if visual is None:
-            yield envs
-        else:
-            yield Seeing(envs, encoder or run_encoder(visual, folder, envs), visual.frames, visual.keep_frames)
+        yield envs
     finally:
         envs.close()
 
 
-def run_encoder(visual: VisualConfig, folder: Path, envs: VectorEnv | None = None) -> Encoder:
-    """The encoder of a run, which must be the one that the run began with.
+def seen(envs: VectorEnv, config: Config, encoder: Encoder | None) -> VectorEnv:
+    """What an agent is shown of these environments: features of their frames, where there is an encoder."""
+    return envs if encoder is None else Seeing(envs, encoder, config.visual.frames, config.visual.keep_frames)
 
-    envs: environments of frames on which a run that is about to begin may train one.
+
+def ready_encoder(config: Config) -> Encoder | None:
+    """The encoder of a run that is about to begin; None: it is not visual, or trains one of its own."""
+    own = config.visual.encoder == "conv" and config.visual.weights is None
+    return None if own or not is_visual(config.env) else make_encoder(config.visual)
+
+
+def shown(spec: EnvSpec, config: Config, encoder: Encoder | None) -> EnvSpec:
+    """The sizes of what the agent of such a run will be shown; `encoder` is what `ready_encoder` found."""
+    if not is_visual(config.env):
+        return spec
+    return seen_spec(spec, config.visual.frames, conv.FEATURES if encoder is None else encoder.features)
+
+
+def run_encoder(config: Config, folder: Path, train: Callable[[Path], object] | None = None) -> Encoder | None:
+    """The encoder that a visual run began with; None where it is not visual.
+
+    train: makes one at a path, for a run that has not begun yet.
     """
-    began = Run.open(folder).info().get("encoder") if (folder / "info.json").is_file() else None
-    train = None if envs is None or began is not None else partial(conv_training.train, envs, note=say)
-    encoder = make_encoder(visual, folder, train)
+    if not is_visual(config.env):
+        return None
+    began = Run.open(folder).info().get("encoder")
+    encoder = make_encoder(config.visual, folder, None if began else train)
     if began is not None and began["digest"] != encoder.digest:
         raise UserError(
             f"{folder} began with other weights of the encoder {encoder.name} (sha256 {began['digest'][:12]}, and "
@@ -105,13 +123,28 @@ def run_encoder(visual: VisualConfig, folder: Path, envs: VectorEnv | None = Non
     return encoder
 
 
-def keep_encoder(run: Run, envs: VectorEnv, began: Path) -> None:
-    """Write down what a visual run sees with, and keep the weights if they were made for it."""
-    if not isinstance(envs, Seeing):
-        return
-    for path in began.iterdir():
-        shutil.copy(path, run.folder / path.name)
-    run.note({"encoder": {"name": envs.encoder.name, "digest": envs.encoder.digest}})
+def see(runs: Sequence[Run], envs: VectorEnv, encoder: Encoder | None, note: Callable[[str], None]) -> VectorEnv:
+    """What the agents of runs that begin or go on are shown; each run keeps what it sees with.
+
+    encoder: one that is there already. A run that trains its own does so here, in the folder of the first.
+    """
+    config, first = runs[0].config, runs[0].folder
+    encoder = encoder or run_encoder(config, first, partial(conv_training.train, envs, note=note))
+    if encoder is not None:
+        for run in runs:
+            _keep_encoder(run, encoder, first / FILE)
+    return seen(envs, config, encoder)
+
+
+def _keep_encoder(run: Run, encoder: Encoder, made: Path) -> None:
+    """Write down what a visual run sees with, and keep the weights if they were made for it; a kill leaves no half."""
+    own = run.folder / FILE
+    if made.exists() and not own.exists():
+        part = own.with_name(f"{FILE}.part")
+        shutil.copyfile(made, part)
+        part.replace(own)
+    if "encoder" not in run.info():
+        run.note({"encoder": {"name": encoder.name, "digest": encoder.digest}})
 
 
 class Trained(NamedTuple):
@@ -153,7 +186,18 @@ def evaluate(
 ) -> dict[str, float]:
     """Evaluate the newest checkpoint of a run, without bonus or noise; optionally film the first episode.
 
-    Of a population the mean over its runs, all evaluated on the same episodes.
+    Args:
+        run: The run folder. Of several seeds the scores are the mean, all evaluated on the same episodes.
+        episodes: How many.
+        controller: policy or planner.
+        seed: First of the seeds of the episodes; None: the evaluation seeds of the run.
+        video: .mp4 or .gif file for a clip of the first episode.
+        env: The environment that the run was given from Python, if any.
+
+    Returns:
+        Means over the episodes: `return` (of the true reward) and `length` (decisions); where the environment reports
+            success, the share of episodes with one at any (`success_any`) and at the last decision (`success_last`);
+            and `rank_correlation` of the learned with the true reward (nan where one of them is constant).
     """
     options: dict[str, Any] = {"episodes": episodes, "controller": controller, "seed": seed, "env": env}
     return mean_scores(list(evaluate_members(run, video=video, **options).values()))
@@ -174,10 +218,14 @@ def evaluate_members(
         raise UserError(f"a clip shows one run; film a member of {run}, such as {folders[0]}")
     for folder in folders:
         require_environment(Run.open(folder), env)
+    first = Run.open(folders[0]).config.evaluation.seed if seed is None else seed
+    for name, number, least in (("episodes", episodes, 1), ("seed", first, 0)):
+        if number < least:
+            raise UserError(f"{name} must be at least {least}, got {number}")
     trained = restored(folders, controller)
     config, count = trained.config, len(folders)
-    first = config.evaluation.seed if seed is None else seed
-    with environment(env, config, config.evaluation.workers * count, folders[0]) as envs:
+    with environment(env, config, config.evaluation.workers * count) as made:
+        envs = seen(made, config, run_encoder(config, folders[0]))
         check_environment(trained.spec, envs.spec)
         act = make_controller(trained.agent, trained.programs, trained.state, controller, count)
         videos = [Path(video)] if video else [None] * count
@@ -243,7 +291,6 @@ def load(run: Path | str, controller: ControllerName = "policy") -> Controller:
     if len(folders) > 1:
         raise UserError(f"{run} holds {len(folders)} runs; load one of them, such as {folders[0]}")
     trained = restored(folders, controller)
-    visual, stack = trained.config.visual, None
-    if is_visual(trained.config.env):
-        stack = Stack(run_encoder(visual, folders[0]), visual.pixels, visual.frames)
+    visual, encoder = trained.config.visual, run_encoder(trained.config, folders[0])
+    stack = None if encoder is None else Stack(encoder, visual.pixels, visual.frames)
     return Controller(trained, controller, stack)

@@ -20,7 +20,7 @@ __all__ = ["Batch", "Episode", "Frame", "Preferences", "Query", "RewardTargets",
 class Step(NamedTuple):
     """What the environment answers to one decision of each of W environments (host)."""
 
-    obs: np.ndarray  # [W, D] float32, the observation after the decision
+    obs: np.ndarray  # [W, D] float32, or uint8 for frames: the observation after the decision
     true_reward: np.ndarray  # [W] float64, summed over the action repeat
     terminated: np.ndarray  # [W] bool, the task ended: no value beyond
     truncated: np.ndarray  # [W] bool, the clock ran out: the value goes on

@@ -10,18 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 
 from tests.conftest import ACTION, OBS
+from tests.envs import probes
 from tests.training.helpers import TINY
 from ubp2.agents.registry import make_agent
-from ubp2.bench import agreement, flops, growth, kernels
+from ubp2.bench import agreement, envs, flops, growth, kernels
 from ubp2.bench.options import Plan
 from ubp2.bench.report import Report
 from ubp2.bench.subject import sized, subject, with_model
 from ubp2.bench.timing import compile_all
 from ubp2.config.files import from_dict, save_yaml
-from ubp2.config.schema import Config
+from ubp2.config.schema import Config, EnvironmentConfig
+from ubp2.envs.workers import make_vector
 from ubp2.terminal.cli import main
 
 COLUMNS = {
@@ -191,6 +194,19 @@ def test_all_gathers_the_tables_of_each(monkeypatch: pytest.MonkeyPatch, capfd: 
         ("update --config none.yaml", "there is no configuration file none.yaml"),
         ("plan --preset papr", "unknown preset 'papr'. Did you mean paper? Known: best, cpu, demo, paper, pebble"),
         ("encoder --name dinov2-small --pixels 100", "--pixels must be a multiple of 14 for dinov2-small, got 100"),
+        (
+            "plan --preset pebble",
+            "ubp2 bench plan measures agents that plan, and pebble does not; use ubp2 bench pebble",
+        ),
+        (
+            "train --preset pebble",
+            "ubp2 bench train measures agents that plan, and pebble does not; use ubp2 bench pebble",
+        ),
+        (
+            "start --preset pebble",
+            "ubp2 bench start measures agents that plan, and pebble does not; use ubp2 bench pebble",
+        ),
+        ("envs --out .", "--out is a file, and . is a folder; name a file in it, such as bench.json"),
         ("envs --out no/where.json", "there is no folder no to write where.json into; make it first"),
     ],
 )
@@ -264,3 +280,15 @@ def test_kernels_are_read_from_a_trace_and_grouped(tmp_path: Path) -> None:
 def test_tables_are_readable() -> None:
     report = Report("x", {"first": [{"env": "toy", "long_name": 1234.5}, {"env": "y", "long_name": None}]}, ["A note."])
     assert report.text() == "first\n  env  long name\n  toy       1234\n  y            -\n\nA note."
+
+
+def test_episodes_that_end_begin_anew() -> None:
+    """Three decisions an episode: after seven the third has had one."""
+    made = make_vector(probes.Terminating, EnvironmentConfig(in_process=True), 2)
+    step = envs._stepping(made)
+    for _ in range(7):
+        step()
+    made.send(np.zeros((2, 1)))
+    assert made.receive().true_reward.tolist() == [1.0, 1.0]  # an episode that is over gives nothing
+    assert [env._env.steps for env in made._envs] == [2, 2]  # type: ignore[attr-defined]
+    made.close()

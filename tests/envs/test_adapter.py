@@ -6,8 +6,8 @@ import gymnasium
 import numpy as np
 import pytest
 
+from tests.envs import probes
 from ubp2.config.schema import EnvironmentConfig
-from ubp2.envs import probes
 from ubp2.envs.adapter import Adapter, adapt
 from ubp2.errors import UserError
 
@@ -227,3 +227,16 @@ def test_render_without_an_image():
         adapt(Blind, OPTIONS).render()
     with pytest.raises(UserError, match="custom cannot be rendered: OSError: no display"):
         adapt(Broken, OPTIONS).render()
+
+
+class Cropped(gymnasium.Wrapper):
+    """Shows a corner of the frame, as an overlay or a crop of somebody's own would change it."""
+
+    def render(self):
+        return self.env.render()[:8, :8]
+
+
+def test_what_a_wrapper_makes_of_the_frame_is_seen():
+    env = adapt(Cropped(probes.RewardOfAction()), OPTIONS)
+    env.reset(0)
+    assert env.render().shape == env.render(None, 64).shape == (8, 8, 3)

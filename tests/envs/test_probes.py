@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.envs import probes
 from tests.training.helpers import rows
 from ubp2 import api
 from ubp2.config.files import from_dict
 from ubp2.config.schema import Config
-from ubp2.envs import probes
 from ubp2.models import world_model
 from ubp2.trained import restored
 from ubp2.training.seeds import take

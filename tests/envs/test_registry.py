@@ -10,8 +10,8 @@ import gymnasium
 import numpy as np
 import pytest
 
+from tests.envs import probes
 from ubp2.config.schema import EnvironmentConfig
-from ubp2.envs import probes
 from ubp2.envs.registry import list_ids, make
 from ubp2.errors import UserError
 

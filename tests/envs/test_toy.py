@@ -4,10 +4,28 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from gymnasium.utils import seeding
 
 from ubp2.config.schema import EnvironmentConfig
+from ubp2.envs import toy
 from ubp2.envs.registry import make
-from ubp2.envs.toy import DECISIONS, RADIUS, Reach, optimal_action, optimal_return
+from ubp2.envs.toy import DECISIONS, RADIUS, STEP, Reach
+
+
+def optimal_action(obs: np.ndarray) -> np.ndarray:
+    """Return the best action [2] at an observation [4].
+
+    The axes are bounded apart, so the move that brings each of them closest is at no later time regretted.
+    """
+    return np.clip(obs[2:] / STEP, -1.0, 1.0)
+
+
+def optimal_return(seed: int) -> float:
+    """Return the largest sum of rewards in the episode of `seed`."""
+    start, goal = toy._draw(seeding.np_random(seed)[0])
+    moved = STEP * np.arange(1, DECISIONS + 1)[:, None]
+    left = np.maximum(np.abs(goal - start) - moved, 0.0)  # [T, 2]
+    return -float(np.linalg.norm(left, axis=1).sum())
 
 
 def rollout(seed: int, policy) -> tuple[float, bool]:

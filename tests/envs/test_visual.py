@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 
+from tests.envs import probes
 from ubp2.config.schema import EnvironmentConfig, VisualConfig
-from ubp2.envs import probes
 from ubp2.envs.adapter import adapt
 from ubp2.envs.base import EnvSpec
 from ubp2.envs.registry import make
@@ -90,7 +90,7 @@ def test_a_users_own_environment() -> None:
 def test_mistakes_are_named() -> None:
     with pytest.raises(UserError, match=r"visual.pixels is the side of a frame.*got 0"):
         make("toy-visual/reach", OPTIONS, VisualConfig(pixels=0))
-    with pytest.raises(UserError, match="unknown camera of toy-visual/reach 'left'"):
+    with pytest.raises(UserError, match="toy-visual/reach has one view and no cameras to choose from"):
         make("toy-visual/reach", OPTIONS, VisualConfig(camera="left"))
     with pytest.raises(UserError, match="unknown toy task 'reahc'"):
         make("toy-visual/reahc", OPTIONS)

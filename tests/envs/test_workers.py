@@ -14,8 +14,9 @@ import gymnasium
 import numpy as np
 import pytest
 
+from tests.envs import probes
 from ubp2.config.schema import EnvironmentConfig
-from ubp2.envs import probes, worker
+from ubp2.envs import worker
 from ubp2.envs.base import Lost
 from ubp2.envs.workers import RESTARTS, Inline, Workers, make_vector
 from ubp2.errors import UserError
@@ -260,7 +261,7 @@ def test_patience_is_a_time():
 SCRIPT = """
 import gymnasium, numpy as np, sys, time
 from ubp2.config.schema import EnvironmentConfig
-from ubp2.envs.probes import RewardOfAction
+from tests.envs.probes import RewardOfAction
 from ubp2.envs.workers import make_vector
 class Mine(RewardOfAction): pass
 vector = make_vector(Mine, EnvironmentConfig(), 1)  # no guard of __main__
@@ -271,7 +272,9 @@ time.sleep(60)
 
 
 def test_workers_end_with_a_killed_parent():
-    parent = subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True)
+    from tests.training.helpers import environment  # loads jax, which workers that import this module must not have
+
+    parent = subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True, env=environment())
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
     parent.kill()

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.envs import probes
 from ubp2.config.schema import Config, EnvironmentConfig
-from ubp2.envs import probes
 from ubp2.envs.adapter import adapt
 from ubp2.envs.base import Env
 from ubp2.evaluation.video import find_ffmpeg

@@ -25,7 +25,8 @@ from ubp2.preference.store import LabelStore
 from ubp2.sharing.card import card, gather
 from ubp2.sharing.export import policy_of
 from ubp2.sharing.numpy_policy import load_policy
-from ubp2.sharing.push import Folder, assemble, upload
+from ubp2.sharing.push import WRITTEN, assemble
+from ubp2.sharing.uploading import Folder, upload
 from ubp2.storage.runs import Run
 from ubp2.terminal import cli
 
@@ -53,7 +54,7 @@ def test_a_dry_run_writes_everything_and_uploads_nothing(
     assert cli.main(["push", str(run), "me/reach", "--dry-run", "--json"]) == 0
     told = json.loads(capfd.readouterr().out)
     folder = tmp_path / "hub" / "reach"
-    assert set(told["files"]) == {path.name for path in folder.iterdir()}
+    assert set(told["files"]) == {path.name for path in folder.iterdir()} - {WRITTEN}
     always = {"README.md", "policy.npz", "numpy_policy.py", "config.yaml", "metrics.jsonl", "curve.png", "clip.mp4"}
     assert set(told["files"]) == always
     obs = np.array([0.1, 0.2, 0.3, 0.4])
@@ -104,6 +105,32 @@ def test_a_folder_is_used_again_but_nothing_in_it_survives(run: Path, tmp_path: 
     (tmp_path / "hub" / "notes.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(UserError, match="holds other things \\(notes.txt\\)"):
         assemble(run, "me/reach", tmp_path / "hub")
+
+
+def test_what_a_person_wrote_is_not_deleted(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dry run, an edited card, the upload: as the docs tell it."""
+    for slow in ("_draw", "_film"):
+        monkeypatch.setattr(f"ubp2.sharing.push.{slow}", lambda run, out: [])
+    out = tmp_path / "hub"
+    assemble(run, "me/reach", out)
+    (out / "README.md").write_text("what the comparisons meant", encoding="utf-8")
+    for _ in range(2):
+        again = assemble(run, "me/reach", out)
+        assert (out / "README.md").read_text(encoding="utf-8") == "what the comparisons meant"
+        assert "README.md" in again.files and any("README.md was edited and stays" in note for note in again.notes)
+    (out / "README.md").unlink()
+    assert assemble(run, "me/reach", out).notes == [] and (out / "README.md").stat().st_size > 1000
+    (out / "config.yaml").write_text("mine", encoding="utf-8")
+    with pytest.raises(UserError, match=r"config.yaml in .* changed after ubp2 push wrote it"):
+        assemble(run, "me/reach", out)
+    assert (out / "config.yaml").read_text(encoding="utf-8") == "mine" and (out / "policy.npz").is_file()
+
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "README.md").write_text("mine", encoding="utf-8")
+    with pytest.raises(UserError, match=r"own holds other things \(README.md\), which ubp2 push did not write"):
+        assemble(run, "me/reach", own)
+    assert [path.name for path in own.iterdir()] == ["README.md"]
 
 
 @contextlib.contextmanager

@@ -14,10 +14,10 @@ import gymnasium
 import numpy as np
 import pytest
 
+from tests.envs import probes
 from tests.training.helpers import assert_same_run, environment, episodes, json_of, labels, rows, saved, tiny, ubp2
 from ubp2 import api
 from ubp2.config.files import load_yaml, save_yaml, to_dict
-from ubp2.envs import probes
 from ubp2.envs.toy import Reach
 from ubp2.errors import UserError
 from ubp2.storage import runs
@@ -28,7 +28,7 @@ from ubp2.training import checkpoint
 # A module of the user's own, for `gym/broken:<id>`.
 BROKEN = """
 import gymnasium
-from ubp2.envs import probes
+from tests.envs import probes
 for name in ("DiscreteAction", "NanObservation", "CrashingStep"):
     gymnasium.register(f"{name}-v0", lambda render_mode=None, name=name: getattr(probes, name)(), max_episode_steps=50)
 """

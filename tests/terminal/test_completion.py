@@ -84,7 +84,8 @@ def test_run_folders(before: list[str], folder: Path) -> None:
 # Each shell with its script, asked what it would offer at the end of a line.
 ASK = {
     "bash": """source <(ubp2 completion bash)
-        COMP_WORDS=({words}); COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 )); _ubp2; printf '%s\\n' "${{COMPREPLY[@]}}"
+        COMP_WORDS=({words}); COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 )); _ubp2
+        if (( ${{#COMPREPLY[@]}} )); then printf '%s\\n' "${{COMPREPLY[@]}}"; else echo files; fi
         complete -p ubp2 >&2""",
     "zsh": """autoload -U compinit; compinit -D -u; source <(ubp2 completion zsh)
         compadd() {{ shift; print -rl -- "$@" }}; _files() {{ print files }}
@@ -110,6 +111,8 @@ def test_a_real_shell(shell: str, folder: Path) -> None:
     assert offered("ubp2 compl") == ["completion"]
     assert offered("ubp2 train --env toy/") == ["toy/reach"]
     assert set(offered("ubp2 eval runs/")) >= {"runs/one", "runs/two of them"}
+    if shell != "fish":  # which offers files besides
+        assert offered("ubp2 train --config ") == ["files"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])

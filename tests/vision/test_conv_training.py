@@ -120,7 +120,9 @@ def test_the_command_writes_what_a_run_takes(tmp_path: Path, capfd: pytest.Captu
         ("", "ubp2 encoder needs what to do, before any option: train"),
         ("tarin", "unknown work on encoders 'tarin'. Did you mean train? Known: train"),
         ("train --env toy/reach --out e.npz", "and toy/reach has none; did you mean toy-visual/reach?"),
-        ("train --env toy-visual/reach --out e.npz --frames 0", "--frames must be at least 1, got 0"),
+        ("train --env toy-visual/reach --out e.npz --frames 0", "--frames must be at least 120, got 0"),
+        ("train --env toy-visual/reach --out e.npz --pixels 20", "--pixels must be at least 32, got 20"),
+        ("train --env walker-walk --out e.npz", "walker-walk has none; name one such as dmc-visual/walker-walk"),
         ("train --env toy-visual/reach --out .", "--out is a file, and . is a folder"),
         ("train --env toy-visual/reach --out e.npz --seed -1", "--seed must not be negative, got -1"),
     ],
@@ -135,3 +137,32 @@ def test_too_little_to_learn_from(envs: VectorEnv, tmp_path: Path) -> None:
         watch(envs, 100)
     with pytest.raises(UserError, match="at least one update, got 0"):
         conv_training.train(envs, tmp_path / "e.npz", updates=0)
+
+
+class Brief(Block):
+    """Ends after `length` decisions."""
+
+    length = 3
+
+    def reset(self, **given: Any) -> tuple[np.ndarray, dict]:
+        self.steps = 0
+        return super().reset(**given)
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        obs, reward, _, truncated, info = super().step(action)
+        self.steps += 1
+        return obs, reward, self.steps == self.length, truncated, info
+
+
+class Briefest(Brief):
+    length = 1
+
+
+def test_episodes_that_end_early_give_as_many_frames() -> None:
+    made = [
+        make_vector(kind, EnvironmentConfig(in_process=True), 2, VisualConfig(pixels=8)) for kind in (Brief, Briefest)
+    ]
+    film = watch(made[0], 150)
+    assert 150 <= len(film.frames) < 156 and len(film.threes()) == len(film.frames) / 3
+    with pytest.raises(UserError, match=r"over too soon .* of 120 frames only 0 have one before and one after"):
+        watch(made[1], 120)

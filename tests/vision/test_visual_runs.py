@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ from ubp2.labelling.clips import Clips
 from ubp2.preference.store import LabelStore
 from ubp2.storage import population
 from ubp2.storage.archive import EpisodeArchive
+from ubp2.trained import environment, run_encoder, see
 from ubp2.training.programs import memory
-from ubp2.vision import reels
+from ubp2.vision import conv, conv_training, reels
 
 LONG = 60.0
 PIXELS = 32
@@ -171,3 +173,48 @@ def test_the_memory_gives_back_what_was_seen() -> None:
     np.testing.assert_array_equal(segments.obs[0], obs[:5])
     batch = replay_.sample(held, jax.random.key(0), 2, 2)
     assert batch.obs.dtype == np.float32
+
+
+def test_a_run_that_cannot_begin_trains_no_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conv_training, "train", lambda *_, **__: pytest.fail("an encoder was trained"))
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").touch()
+    own = config(visual={"encoder": "conv"})
+    with pytest.raises(UserError, match="taken exists and is not empty"):
+        api.train(own, out=tmp_path / "taken", progress=False)
+    for changed in (dataclasses.replace(own, steps=3), config(visual={"encoder": "conv", "pixels": 20})):
+        with pytest.raises(UserError, match="warmup is|must be at least 32"):
+            api.train(changed, out=tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_was_killed_before_it_had_its_encoder_gets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed while it was trained; then while it was copied to the second seed."""
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    def trained(envs: Any, path: Path, *, note: Any) -> None:
+        note("trained")
+        conv.save(path, conv.random(PIXELS, 8), {})
+
+    said: list[str] = []
+    own = resolve(config(visual={"encoder": "conv"}), 20)
+    with environment(None, own, 2) as envs, ExitStack() as stack:
+        runs = population.create(stack, tmp_path / "run", own, 2)
+        for what in ("ubp2.trained.conv_training.train", "ubp2.trained.shutil.copyfile"):
+            with monkeypatch.context() as patch:
+                patch.setattr(conv_training, "train", trained)
+                patch.setattr(what, killed)
+                with pytest.raises(KeyboardInterrupt):
+                    see(runs, envs, None, said.append)
+        monkeypatch.setattr(conv_training, "train", trained)
+        shown = see(runs, envs, None, said.append)
+    assert shown.spec.obs_dim == 2 * 8 and said == ["trained"]
+    digests = [conv.load(run.folder / "encoder.npz").digest for run in runs]
+    assert digests == [run.info()["encoder"]["digest"] for run in runs]
+    (runs[0].folder / "encoder.npz").unlink()
+    with pytest.raises(UserError, match="there is no encoder"):  # an evaluation trains none
+        run_encoder(own, runs[0].folder)

@@ -49,17 +49,31 @@ class Reflex(NamedTuple):
 class Agent(NamedTuple):
     """Everything the loop asks of an algorithm. All functions are for one run and one environment."""
 
-    init: Callable[[Array], State]  # key -> state
-    seen: Callable[[State], Any]  # the part of the state that observations change: small, and all that recording moves
-    observe: Callable[[Any, Array], Any]  # that part and one new observation [D] -> that part
-    with_seen: Callable[[State, Any], State]  # the state with that part replaced; also with a leading axis of seeds
-    carry: Callable[[], Array]  # what the first decision of an episode starts from
-    plan: Callable[[State, Array, Array, Array, Array], Action]  # state, carry, obs [D], explore [], key
-    react: Callable[[State, Array, Array, Array, Array], Action]  # the same with the policy
+    init: Callable[[Array], State]
+    """Key -> state."""
+    seen: Callable[[State], Any]
+    """The part of the state that observations change: small, and all that recording moves."""
+    observe: Callable[[Any, Array], Any]
+    """That part and one new observation [D] -> that part."""
+    with_seen: Callable[[State, Any], State]
+    """The state with that part replaced; also with a leading axis of seeds."""
+    carry: Callable[[], Array]
+    """What the first decision of an episode starts from."""
+    plan: Callable[[State, Array, Array, Array, Array], Action]
+    """State, carry, obs [D], explore [], key -> what the planner does."""
+    react: Callable[[State, Array, Array, Array, Array], Action]
+    """The same with the policy."""
     update: Callable[[State, Batch, Preferences | RewardTargets, Array], tuple[State, Metrics]]
-    segment_returns: Callable[[State, Segments], Array]  # [E, N]
-    predict_reward: Callable[[State, Array, Array], Array]  # obs [N, D], action [N, A] -> [N]
-    fit: Callable[[State, Replay, Preferences, Array], tuple[State, Metrics]] | None = None  # after each session
-    plans: bool = True  # False: `plan` is its policy, and there are no terms of a plan to tell
-    others: int = 0  # further states of the replay that an update wants to see
-    reflex: Callable[[State], Reflex] | None = None  # None: its policy is of another kind, and is not exported
+    """One gradient step on everything: state, batch, answered comparisons, key."""
+    segment_returns: Callable[[State, Segments], Array]
+    """What each reward member gives segments: [E, N]."""
+    predict_reward: Callable[[State, Array, Array], Array]
+    """Learned reward of obs [N, D] and action [N, A]: [N]."""
+    fit: Callable[[State, Replay, Preferences, Array], tuple[State, Metrics]] | None = None
+    """Called after each session of questions, where an agent has it: state, replay, answered comparisons, key."""
+    plans: bool = True
+    """False: `plan` is its policy, and there are no terms of a plan to tell."""
+    others: int = 0
+    """Further states of the replay that an update wants to see."""
+    reflex: Callable[[State], Reflex] | None = None
+    """What its policy is made of, for export; None: it is of another kind, and is not exported."""

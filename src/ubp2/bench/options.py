@@ -170,5 +170,7 @@ def check(what: object) -> None:
     if config is not None and not config.is_file():
         raise UserError(f"there is no configuration file {config}")
     out = getattr(what, "out", None)
+    if out is not None and out.is_dir():
+        raise UserError(f"--out is a file, and {out} is a folder; name a file in it, such as {out / 'bench.json'}")
     if out is not None and not out.parent.is_dir():
         raise UserError(f"there is no folder {out.parent} to write {out.name} into; make it first")

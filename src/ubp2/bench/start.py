@@ -14,6 +14,7 @@ import numpy as np
 
 from ubp2.bench.options import Start
 from ubp2.bench.report import Report, Row
+from ubp2.bench.subject import base_config
 from ubp2.bench.timing import on_gpu
 from ubp2.errors import UserError
 from ubp2.storage.population import members
@@ -44,6 +45,7 @@ def measure(options: Start) -> Report:
 
     And twice more in one process, with that cache: the second has the programs of the first.
     """
+    base_config(options, options.env)  # refuses what cannot be measured
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder) / "cache"
         rows = [_train(options, name, cache, Path(folder) / name) for name in ("cold", "warm")]

@@ -15,9 +15,10 @@ from ubp2.bench.options import Plan, Start, Train, Update
 from ubp2.bench.timing import on_gpu
 from ubp2.config.files import load_yaml
 from ubp2.config.presets import preset
-from ubp2.config.resolving import resolve
+from ubp2.config.resolving import MODEL_FREE, resolve
 from ubp2.config.schema import Config, ModelConfig, given
 from ubp2.envs.base import EnvSpec
+from ubp2.errors import UserError
 from ubp2.models.networks import MLP
 from ubp2.models.normalizer import Normalizer
 from ubp2.training.programs import Memory, Programs, make_programs
@@ -45,7 +46,12 @@ class Subject(NamedTuple):
 def base_config(options: Plan | Update | Train | Start, env: str) -> Config:
     """The preset that was asked for, or that fits the device, under the file."""
     config = preset(options.preset or ("paper" if on_gpu() else "cpu"), env)
-    return config if options.config is None else dataclasses.replace(load_yaml(options.config, config), env=env)
+    if options.config is not None:
+        config = dataclasses.replace(load_yaml(options.config, config), env=env)
+    if config.agent in MODEL_FREE:
+        command = f"ubp2 bench {type(options).__name__.lower()}"
+        raise UserError(f"{command} measures agents that plan, and {config.agent} does not; use ubp2 bench pebble")
+    return config
 
 
 def with_model(config: Config, **changes: Any) -> Config:

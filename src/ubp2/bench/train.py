@@ -182,7 +182,7 @@ def _run(config: Config, seeds: int, decisions: int) -> Meter:
 @contextmanager
 def _watched(meter: Meter) -> Iterator[None]:
     """Wrap the loop's phases, programs and environments."""
-    act, shared_programs, make_envs = loop._act, loop.shared_programs, api.environment
+    act, shared_programs, make_envs, show = loop._act, loop.shared_programs, api.environment, api.see
 
     def begin(crew: Any, programs: Any, state: Any) -> Any:
         meter.begin(asking.phase(crew, state.counters))
@@ -196,17 +196,21 @@ def _watched(meter: Meter) -> Iterator[None]:
     @contextmanager
     def environment(*arguments: Any) -> Iterator[Any]:
         with make_envs(*arguments) as envs:
-            yield _Wrapped(
-                envs, send=meter.timed("environment", envs.send), receive=meter.timed("environment", envs.receive)
-            )
+            yield envs
             memory = (resident_megabytes(), worker_megabytes(), memory_megabytes())
             meter.memory = dict(zip(("resident_mb", "workers_mb", "device_mb"), memory, strict=True))
+
+    def see(*arguments: Any) -> Any:
+        envs = show(*arguments)
+        return _Wrapped(
+            envs, send=meter.timed("environment", envs.send), receive=meter.timed("environment", envs.receive)
+        )
 
     parts: dict[str, Any] = {name: meter.timed(part, getattr(loop, name)) for name, part in PARTS.items()} | {
         "_act": begin
     }
     with (
         mock.patch.multiple(loop, shared_programs=programs, **parts),
-        mock.patch.object(api, "environment", environment),
+        mock.patch.multiple(api, environment=environment, see=see),
     ):
         yield

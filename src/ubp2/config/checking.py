@@ -8,6 +8,7 @@ import typing
 from ubp2.config.files import leaves
 from ubp2.config.schedule import first_session, labels_that_fit
 from ubp2.config.schema import LAMBDA_RANGE, NEIGHBOUR, Config, OptimismConfig, TeacherConfig, given
+from ubp2.config.sections import LEAST_PIXELS, SUFFIX, VisualConfig, is_visual
 from ubp2.errors import UserError, unknown_name
 
 __all__ = ["AT_LEAST_ONE", "check", "check_numbers"]
@@ -97,6 +98,7 @@ _SEVERAL = ("disagreement", "information-gain", "thompson", "kcenter-disagreemen
 def check(config: Config, episode_decisions: int) -> None:
     """Refuse numbers of a resolved configuration that do not fit each other, with the one that would."""
     _check_sizes(config)
+    _check_frames(config)
     if not config.ceiling:
         _check_questions(config, episode_decisions)
         _check_candidates(config, episode_decisions)
@@ -204,6 +206,32 @@ def _check_sizes(config: Config) -> None:
         raise UserError(
             f"training.warmup is {training.warmup} random decisions but the run has only {config.steps}; "
             f"raise --steps or lower training.warmup"
+        )
+
+
+def _check_frames(config: Config) -> None:
+    """Refuse settings of frames where there are none, and of an encoder that does not heed them."""
+    visual = config.visual
+    if not is_visual(config.env):
+        changed = [f"visual.{name}" for name, value in vars(VisualConfig()).items() if getattr(visual, name) != value]
+        if changed:
+            suite, slash, task = config.env.partition("/")
+            raise UserError(
+                f"{config.env} is known by its own observations, so {', '.join(changed)} would change nothing; leave "
+                f"it out, or learn from frames with --env {suite}{SUFFIX}{slash}{task}"
+            )
+        return
+    name, weights = visual.encoder, visual.weights
+    if weights is not None and (name == "random-conv" or ":" in name):
+        raise UserError(f"the encoder {name} takes no weights, got visual.weights {weights}; leave them out")
+    if name == "conv" and weights is not None and weights.startswith("hub:"):
+        raise UserError(
+            f"the Hub has weights of DINOv2 and none of conv, got visual.weights {weights}; use --visual.encoder "
+            f"dinov2-small, or leave out the weights, and conv is trained on the environment's own frames"
+        )
+    if name in ("conv", "random-conv") and visual.pixels < LEAST_PIXELS:
+        raise UserError(
+            f"visual.pixels must be at least {LEAST_PIXELS} for a convolutional encoder, got {visual.pixels}"
         )
 
 

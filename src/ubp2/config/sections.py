@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["SacConfig", "VisualConfig"]
+__all__ = ["LEAST_PIXELS", "SUFFIX", "SacConfig", "VisualConfig", "is_visual"]
+
+SUFFIX = "-visual"  # of the suite, in the id of an environment that is seen through its frames
+LEAST_PIXELS = 32  # along a side of a frame, under which too little is left after the layers of a conv encoder
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,11 @@ class SacConfig:
     """SURF: weight of their loss."""
     compat: Literal["none", "bpref-code"] = "none"
     """none: novelty in units of its deviation; bpref-code: of the published code's estimate, at first far too large."""
+
+
+def is_visual(env_id: str) -> bool:
+    """Whether the environment of this id, or of this name of a user's own, is seen through its frames."""
+    return env_id.partition("/")[0].endswith(SUFFIX)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from gymnasium.spaces import Box
 
 from ubp2.config.schema import EnvironmentConfig, VisualConfig
 from ubp2.envs.base import Env, EnvSpec, Outcome
-from ubp2.envs.visual import Watched
-from ubp2.errors import UserError, unknown_name
+from ubp2.envs.visual import Watched, require_camera
+from ubp2.errors import UserError
 
 __all__ = ["DEFAULT_DECISIONS", "Adapter", "adapt", "clock"]
 
@@ -103,8 +103,8 @@ class Adapter:
 
     def render(self, camera: str | None = None, size: int | None = None) -> np.ndarray:
         """Return the current frame, [height, width, 3] uint8, as a camera sees it; see `Env.render`."""
-        if camera is not None and camera not in self.cameras:
-            raise unknown_name(f"camera of {self._id}", camera, self.cameras)
+        if camera is not None:
+            require_camera(self._id, camera, self.cameras)
         try:
             frame: Any = self._view(camera, size)
         except UserError:
@@ -125,12 +125,12 @@ class Adapter:
         self._env.close()
 
     def _view(self, camera: str | None, size: int | None) -> Any:
-        # Gymnasium's wrappers pass no arguments on to render.
         render = self._env.unwrapped.render
-        wish: dict[str, Any] = {"camera": camera} if self.cameras else {}
+        wish: dict[str, Any] = {} if camera is None else {"camera": camera}
         if size is not None and "size" in inspect.signature(render).parameters:
             wish["size"] = size
-        return self._env.render() if camera is None and size is None else render(**wish)
+        # Gymnasium's wrappers pass no arguments on to render; without any, they show what they make of the frame.
+        return render(**wish) if wish else self._env.render()
 
     def _scale(self, action: np.ndarray) -> np.ndarray:
         """Map [-1, 1]^A to the bounds of the action space, clipping what lies outside."""

@@ -6,6 +6,8 @@ import dataclasses
 import importlib
 import importlib.util
 import inspect
+import platform
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,7 @@ from ubp2.errors import UserError, did_you_mean, unknown_name
 if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec
 
-__all__ = ["GYM_IDS", "METAWORLD_TASKS", "list_ids", "make"]
+__all__ = ["GYM_IDS", "METAWORLD_TASKS", "list_ids", "make", "missing"]
 
 # Written out, so that listing them does not load a simulator; a test compares it with the installed Meta-World.
 # fmt: off
@@ -71,7 +73,7 @@ def make(env_id: str, options: EnvironmentConfig, visual: VisualConfig | None = 
 
 
 def list_ids(dmc: bool = True) -> dict[str, list[str]]:
-    """Ids of every suite; empty for one whose package is not installed. gym/ takes any other registered id too.
+    """Ids of every suite; none of dmc where dm-control is not installed. gym/ takes any other registered id too.
 
     dmc: whether to look into dm-control as well, the one suite that has to be imported, for a second or two.
     """
@@ -104,7 +106,15 @@ def _make_metaworld(task: str, options: EnvironmentConfig) -> Env:
 
 
 def _make_dmc(task: str, options: EnvironmentConfig) -> Env:
-    return _suite("dmcontrol", "dm_control", "pip install 'ubp2[dmc]'").load(task, options)
+    return _suite("dmcontrol", "dm_control", _install_dmc()).load(task, options)
+
+
+def _install_dmc() -> str:
+    """How to install dm-control, which the extra leaves out where it cannot be had (pyproject.toml says why)."""
+    if sys.version_info >= (3, 13):
+        have = platform.python_version()
+        return f"pip install 'ubp2[dmc]' in an environment with Python 3.12 (dm-control cannot be had for {have})"
+    return "pip install 'ubp2[dmc]'"
 
 
 def _make_gym(name: str, options: EnvironmentConfig) -> Env:
@@ -153,10 +163,21 @@ def _gym_spec(name: str) -> EnvSpec:
     return spec
 
 
+def missing() -> dict[str, str]:
+    """Suites of which `list_ids` has no task, each with what to install."""
+    if importlib.util.find_spec("dm_control"):
+        return {}
+    return dict.fromkeys(("dmc", f"dmc{SUFFIX}"), _absent("dm_control", _install_dmc()))
+
+
+def _absent(package: str, install: str) -> str:
+    return f"the package {package} is not installed; run: {install}"
+
+
 def _suite(module: str, package: str, install: str) -> Any:
     """Import the module of a suite; a missing package becomes the command that installs it."""
     if importlib.util.find_spec(package) is None:
-        raise UserError(f"the package {package} is not installed; run: {install}")
+        raise UserError(_absent(package, install))
     return importlib.import_module(f"ubp2.envs.{module}")
 
 

@@ -7,9 +7,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
-from gymnasium.utils import seeding
 
-__all__ = ["DECISIONS", "RADIUS", "STEP", "Reach", "optimal_action", "optimal_return"]
+__all__ = ["DECISIONS", "RADIUS", "STEP", "Reach"]
 
 DECISIONS = 50
 STEP = 0.1  # largest move along each axis in one decision
@@ -62,22 +61,6 @@ class Reach(gymnasium.Env):
 
     def _observe(self) -> np.ndarray:
         return np.concatenate([self._position, self._goal - self._position]).astype(np.float32)
-
-
-def optimal_action(obs: np.ndarray) -> np.ndarray:
-    """Return the best action [2] at an observation [4].
-
-    The axes are bounded apart, so the move that brings each of them closest is at no later time regretted.
-    """
-    return np.clip(obs[2:] / STEP, -1.0, 1.0)
-
-
-def optimal_return(seed: int) -> float:
-    """Return the largest sum of rewards in the episode of `seed`."""
-    start, goal = _draw(seeding.np_random(seed)[0])
-    moved = STEP * np.arange(1, DECISIONS + 1)[:, None]
-    left = np.maximum(np.abs(goal - start) - moved, 0.0)  # [T, 2]
-    return -float(np.linalg.norm(left, axis=1).sum())
 
 
 def _draw(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -7,20 +7,15 @@ import jax.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from ubp2.config.schema import VisualConfig
+from ubp2.config.sections import SUFFIX, VisualConfig, is_visual
 from ubp2.envs.base import Env, Outcome
 from ubp2.errors import UserError, unknown_name
 
-__all__ = ["SUFFIX", "Watched", "base_id", "is_visual", "squared", "visual_id"]
-
-SUFFIX = "-visual"
-
-
-def is_visual(env_id: str) -> bool:
-    """Whether the environment of this id, or of this name of a user's own, is seen through its frames."""
-    return env_id.partition("/")[0].endswith(SUFFIX)
+__all__ = ["SUFFIX", "Watched", "base_id", "is_visual", "require_camera", "squared", "visual_id"]
 
 
 def base_id(env_id: str) -> str:
@@ -35,6 +30,14 @@ def visual_id(env_id: str) -> str:
     return f"{suite}{SUFFIX}{slash}{task}"
 
 
+def require_camera(env_id: str, camera: str, cameras: Sequence[str]) -> None:
+    """Refuse a camera that the environment does not have."""
+    if not cameras:
+        raise UserError(f"{env_id} has one view and no cameras to choose from; leave out the camera '{camera}'")
+    if camera not in cameras:
+        raise unknown_name(f"camera of {env_id}", camera, cameras)
+
+
 class Watched:
     """An environment whose observation is its frame: pixels x pixels x 3 bytes, flat."""
 
@@ -42,8 +45,8 @@ class Watched:
         """Renders once, so that a machine which cannot is told before a run begins."""
         if visual.pixels < 1:
             raise UserError(f"visual.pixels is the side of a frame and must be at least 1, got {visual.pixels}")
-        if visual.camera is not None and visual.camera not in env.cameras:
-            raise unknown_name(f"camera of {env_id}", visual.camera, env.cameras)
+        if visual.camera is not None:
+            require_camera(env_id, visual.camera, env.cameras)
         self._env, self._camera, self._pixels = env, visual.camera, visual.pixels
         self._last: Outcome | None = None  # of an episode that is over
         self.cameras = env.cameras

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -12,24 +13,53 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import IO
 
 from ubp2.envs.base import EnvSpec, Faulty, Lost
-from ubp2.envs.worker_process import CRASH, OK, read_block, write_block
+from ubp2.envs.worker_process import CRASH, OK, RESET, read_block, write_block
 from ubp2.errors import UserError
 
-__all__ = ["ONE_THREAD", "Worker", "obituary"]
+__all__ = ["Worker", "obituary", "shorten", "start"]
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 LOOK_EVERY = 500  # milliseconds between two looks at the clock, and at whether the run is to stop
 STARTING = 10  # a process that starts and builds its environment is given so many times the patience of a step
 STOPPING_PATIENCE = 15.0  # seconds for an answer once the run is to stop: its checkpoint has to be written in time
 
+LAST = 1 << 16  # bytes of what a process wrote that an obituary looks at
+LONGEST = 1 << 20  # bytes after which all of it is forgotten: an environment may write a line at every step, for days
+
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from ubp2.envs.worker_process import serve; serve(*map(int, sys.argv[2:]))"
+    "from {module} import serve; serve(*map(int, sys.argv[2:]))"
 )
+
+
+def start(module: str, fds: Sequence[int], *numbers: int) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
+    """Start a process that calls `serve` of the module with these numbers; and the file of what it writes.
+
+    It has the same sys.path, and of the open files `fds` alone, whose numbers come first.
+    """
+    log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (whoever has it closes it)
+    fcntl.fcntl(log, fcntl.F_SETFL, fcntl.fcntl(log, fcntl.F_GETFL) | os.O_APPEND)  # it goes on at the end if shortened
+    path = json.dumps([str(folder) for folder in sys.path])
+    process = subprocess.Popen(
+        [sys.executable, "-c", _BOOT.format(module=module), path, *map(str, (*fds, *numbers))],
+        pass_fds=fds,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        env=os.environ | ONE_THREAD,
+        start_new_session=True,  # Ctrl-C in the terminal reaches the parent alone, and a kill what it has started too
+    )
+    return process, log
+
+
+def shorten(log: IO[bytes]) -> None:
+    """Forget what a process wrote, once it is much."""
+    if os.fstat(log.fileno()).st_size > LONGEST:
+        os.ftruncate(log.fileno(), 0)
 
 
 def obituary(name: str, process: subprocess.Popen[bytes], log: IO[bytes]) -> str:
@@ -41,7 +71,7 @@ def obituary(name: str, process: subprocess.Popen[bytes], log: IO[bytes]) -> str
     how = "closed its connection" if code is None else f"ended with exit code {code}"
     if code is not None and code < 0:
         how = f"was ended by signal {-code} ({signal.Signals(-code).name})"
-    log.seek(0)
+    log.seek(max(0, os.fstat(log.fileno()).st_size - LAST))
     last = log.read().decode(errors="replace").splitlines()[-15:]
     wrote = "it wrote nothing" if not last else "its last lines:\n  " + "\n  ".join(last)
     return f"{name} (process {process.pid}) {how}; {wrote}"
@@ -57,18 +87,9 @@ class Worker:
         self._socket.settimeout(STARTING * patience or None)  # for blocks, of which a part may come and then nothing
         self._arrival = select.poll()
         self._arrival.register(self._socket, select.POLLIN)
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (open until `end`)
-        fds = (theirs.fileno(), memory)
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, json.dumps(sys.path), *map(str, (*fds, index, size))],
-                pass_fds=fds,
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-                env=os.environ | ONE_THREAD,
-                start_new_session=True,  # Ctrl-C in the terminal reaches the parent alone
-            )
+            fds = (theirs.fileno(), memory)
+            self._process, self._log = start("ubp2.envs.worker_process", fds, index, size)
         with contextlib.suppress(BrokenPipeError, TimeoutError):  # a worker that died at once is reported by `greet`
             write_block(self._socket, order)
 
@@ -77,24 +98,24 @@ class Worker:
         """The process, for whoever watches it."""
         return self._process.pid
 
-    def greet(self, stopping: Callable[[], bool] = lambda: False) -> EnvSpec:
+    def greet(self, stopping: Callable[[], bool]) -> EnvSpec:
         """Wait for the environment to stand."""
         if (error := self.answer(time.monotonic(), stopping, STARTING * self._patience)) is not None:
             raise error
         return EnvSpec.from_dict(json.loads(self.block()))
 
     def send(self, command: bytes) -> None:
+        if command == RESET:
+            shorten(self._log)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # `answer` finds out and says why
             self._socket.sendall(command)
 
-    def wait(self) -> None:
+    def wait(self, stopping: Callable[[], bool]) -> None:
         """Take the answer; raise what it reports."""
-        if (error := self.answer(time.monotonic())) is not None:
+        if (error := self.answer(time.monotonic(), stopping)) is not None:
             raise error
 
-    def answer(
-        self, since: float, stopping: Callable[[], bool] = lambda: False, patience: float | None = None
-    ) -> UserError | None:
+    def answer(self, since: float, stopping: Callable[[], bool], patience: float | None = None) -> UserError | None:
         """Take the answer to the command of the time `since`; return the error that it reports."""
         if not self._arrived(since, stopping, self._patience if patience is None else patience):
             return self._hung(time.monotonic() - since)

@@ -44,12 +44,21 @@ RESTARTS = 3
 _LOG = logging.getLogger(__name__)
 
 
+def _never() -> bool:
+    return False
+
+
 def make_vector(
-    env: str | Factory, options: EnvironmentConfig, size: int, visual: VisualConfig | None = None
+    env: str | Factory,
+    options: EnvironmentConfig,
+    size: int,
+    visual: VisualConfig | None = None,
+    stopping: Callable[[], bool] = _never,
 ) -> VectorEnv:
     """Build `size` environments of an id, or of a user's function, where the options want them.
 
     visual: how frames look; a function's environment is seen through frames if it is given, an id if it says so.
+    stopping: as in `VectorEnv.heed`, from the start on.
     """
     if not isinstance(env, str) and (isinstance(env, gymnasium.Env) or not callable(env)):
         raise UserError(
@@ -60,12 +69,20 @@ def make_vector(
         raise UserError(f"expected at least one environment, got {size}")
     if not options.patience >= 0:
         raise UserError(f"environment.patience must be seconds, or 0 to wait without end, got {options.patience}")
-    return (Inline if options.in_process else connect)(env, options, size, visual)
+    if options.in_process:
+        return Inline(env, options, size, visual)
+    return connect(env, options, size, visual, stopping)
 
 
-def connect(env: str | Factory, options: EnvironmentConfig, size: int, visual: VisualConfig | None = None) -> Workers:
+def connect(
+    env: str | Factory,
+    options: EnvironmentConfig,
+    size: int,
+    visual: VisualConfig | None = None,
+    stopping: Callable[[], bool] = _never,
+) -> Workers:
     """Start `size` workers side by side and wait until each has built its environment."""
-    return Workers(write_order(env, options, visual), size, options.patience)
+    return Workers(write_order(env, options, visual), size, options.patience, stopping)
 
 
 def write_order(env: str | Factory, options: EnvironmentConfig, visual: VisualConfig | None = None) -> bytes:
@@ -124,7 +141,8 @@ class Inline:
         return Step(obs, reward, flags[:, 0], flags[:, 1], flags[:, 2])
 
     def render(self, index: int) -> np.ndarray:
-        return self._envs[index].render()
+        with _blame(index):
+            return self._envs[index].render()
 
     def revive(self, lost: Lost) -> None:
         raise lost  # an environment of this process dies with it
@@ -140,10 +158,9 @@ class Inline:
 class Workers:
     """W worker processes, one environment each, in one block of shared memory."""
 
-    def __init__(self, order: bytes, size: int, patience: float) -> None:
+    def __init__(self, order: bytes, size: int, patience: float, stopping: Callable[[], bool] = _never) -> None:
         self.size = size
-        self._order, self._patience = order, patience
-        self._stopping: Callable[[], bool] = lambda: False
+        self._order, self._patience, self._stopping = order, patience, stopping
         self._sent = 0.0  # when the last command went out
         self._losses = np.zeros(size, int)  # of each environment, since an episode of it came to its end
         self._stepping: Sequence[int] = ()  # between send and receive
@@ -155,7 +172,7 @@ class Workers:
         try:
             for index in range(size):  # all of them import at the same time
                 self._workers.append(self._start(index))
-            specs = [worker.greet() for worker in self._workers]
+            specs = [worker.greet(stopping) for worker in self._workers]
             self.spec = specs[0]
             self._slots = map_slots(self._memory.fileno(), size, self.spec)
         except BaseException:
@@ -246,7 +263,7 @@ class Workers:
         self._require_idle("render")
         worker = self._workers[index]
         worker.send(RENDER)
-        worker.wait()
+        worker.wait(self._stopping)
         frame = worker.block()
         height, width = struct.unpack_from("<II", frame)
         return np.frombuffer(frame, np.uint8, offset=8).reshape(height, width, 3).copy()

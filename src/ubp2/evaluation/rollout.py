@@ -7,15 +7,19 @@ from pathlib import Path
 
 import numpy as np
 
-from ubp2.envs.base import Lost, VectorEnv
+from ubp2.envs.base import Faulty, Lost, VectorEnv
 from ubp2.errors import UserError
 from ubp2.evaluation.video import write_gif, write_video
 from ubp2.types import Episode
 
-__all__ = ["Act", "filmed", "rank_correlation", "rollouts", "summary"]
+__all__ = ["Act", "NoClip", "filmed", "rank_correlation", "rollouts", "summary"]
 
 Act = Callable[[np.ndarray, int, bool], np.ndarray]  # obs [W, D], decision, whether an episode starts -> actions [W, A]
 OnStep = Callable[[VectorEnv, int], None]  # the environments, and how many decisions the episode has had
+
+
+class NoClip(UserError):
+    """An environment that cannot be rendered, or a clip that cannot be written; nothing is wrong with the episodes."""
 
 
 def rollouts(
@@ -38,7 +42,10 @@ def rollouts(
 
 
 def filmed(act: Act, envs: VectorEnv, seeds: Sequence[int], videos: Sequence[Path | None]) -> list[list[Episode]]:
-    """`rollouts` of one agent a video, with its first episode written to the file if one is named."""
+    """`rollouts` of one agent a video, with its first episode written to the file if one is named.
+
+    `NoClip` where that cannot be done.
+    """
     agents = len(videos)
     if not any(videos):
         return rollouts(act, envs, seeds, agents)
@@ -49,13 +56,19 @@ def filmed(act: Act, envs: VectorEnv, seeds: Sequence[int], videos: Sequence[Pat
 
     def film(envs: VectorEnv, decision: int) -> None:
         for agent, clip in enumerate(frames):
-            clip[decision:] = [envs.render(agent * workers)]
+            try:
+                clip[decision:] = [envs.render(agent * workers)]
+            except Faulty as error:
+                raise NoClip(str(error)) from error
 
     first = rollouts(act, envs, seeds[:workers], agents, film)
     for video, clip, episodes in zip(videos, frames, first, strict=True):
         if video is not None:
             write = write_gif if video.suffix.lower() == ".gif" else write_video
-            write(video, np.stack(clip[: len(episodes[0].obs)]), envs.spec.fps)
+            try:
+                write(video, np.stack(clip[: len(episodes[0].obs)]), envs.spec.fps)
+            except UserError as error:
+                raise NoClip(str(error)) from error
     rest = rollouts(act, envs, seeds[workers:], agents)
     return [begun + others for begun, others in zip(first, rest, strict=True)]
 

@@ -10,7 +10,7 @@ import tyro
 
 from ubp2.config.presets import DEFAULT_PRESET
 from ubp2.errors import UserError
-from ubp2.terminal.flags import Json
+from ubp2.terminal.flags import Json, Switch, check_least
 
 __all__ = ["Reward", "check"]
 
@@ -43,6 +43,8 @@ class Reward:
     """Seed of everything random: which episodes are held out, the labels and the fits."""
     out: Path | None = None
     """Also write results.json, results.csv, reliability.png and labels.png into this folder."""
+    quiet: Switch = False
+    """Show no progress."""
     json: Json = False
 
 
@@ -54,12 +56,8 @@ def check(what: Reward) -> None:
         raise UserError("--labels needs at least one number, such as --labels 24 96")
     if len(set(what.labels)) < len(what.labels):
         raise UserError(f"--labels names a number twice: {' '.join(map(str, what.labels))}; name each once")
-    for name, number in (("labels", min(what.labels)), ("repeats", what.repeats), ("updates", what.updates)):
-        if number < 1:
-            raise UserError(f"--{name} must be at least 1, got {number}")
+    check_least(what, {"labels": 1, "repeats": 1, "updates": 1, "seed": 0})
     if not 0 < what.held_out < 1:
         raise UserError(f"--held-out must lie between 0 and 1, got {what.held_out}")
-    if what.seed < 0:
-        raise UserError(f"--seed must not be negative, got {what.seed}")
     if what.out is not None and what.out.exists() and not what.out.is_dir():
         raise UserError(f"--out is a folder, and {what.out} is a file; name another")

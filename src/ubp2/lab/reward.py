@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -21,7 +21,6 @@ from ubp2.lab.report import Results, Trial
 from ubp2.lab.subject import Subject
 from ubp2.preference.teachers import Situation, make_teacher, oracle
 from ubp2.replay import Replay
-from ubp2.terminal.progress import say
 from ubp2.types import Episode, Preferences
 
 __all__ = ["study"]
@@ -31,8 +30,8 @@ PAIRS = 1000  # pairs of held-out segments
 STREAMS = {"labels": 1, "pairs": 2, "fit": 3}
 
 
-def study(what: Reward, subject: Subject) -> Results:
-    """Fit and measure every setting at every number of labels; progress goes to stderr."""
+def study(what: Reward, subject: Subject, say: Callable[[str], None]) -> Results:
+    """Fit and measure every setting at every number of labels; `say` is told how far it has come."""
     recorded = Recorded(pairs.fill(subject.training), pairs.observed(subject.training))
     workbench = _Workbench(what, subject, recorded, pairs.fill(subject.held_out))
     trials: list[Trial] = []

@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 
 from ubp2.errors import UserError
-from ubp2.terminal.flags import Switch
+from ubp2.terminal.flags import Json, Switch
 
 __all__ = ["Label", "check"]
 
@@ -53,8 +53,7 @@ class Label:
     instruction: str | None = None
     """What annotators are asked to look for; None: a sentence made of the name of the task."""
     browser: Annotated[bool, tyro.conf.arg(help="Open the page in a browser, where there is one.")] = True
-    json: Switch = False
-    """Print one JSON object on stdout when it ends, and everything else on stderr."""
+    json: Json = False
 
 
 def check(args: Label) -> None:

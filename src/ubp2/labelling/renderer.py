@@ -8,17 +8,14 @@ import logging
 import os
 import signal
 import socket
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
-from ubp2.envs.worker import ONE_THREAD, obituary
+from ubp2.envs.worker import obituary, shorten, start
 from ubp2.envs.worker_process import read_block, write_block
 from ubp2.labelling.drawing import Scale
 from ubp2.labelling.render_process import Setup
@@ -30,11 +27,6 @@ _LOG = logging.getLogger(__name__)
 _TRIES = 2  # with the environment, before a clip is drawn
 _LOST_CLIPS = 2  # in a row, before the environment is left alone
 _REST = 600.0  # seconds after which it is tried again: the machine may only have been busy
-
-_BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from ubp2.labelling.render_process import serve; serve(int(sys.argv[2]))"
-)
 
 
 class Lost(Exception):
@@ -48,17 +40,8 @@ class Renderer:
         """`order`: what `workers.write_order` gave; empty: no environment, so that every clip is a drawing."""
         self._seconds, self._features = setup.seconds, setup.features
         self._socket, theirs = socket.socketpair()
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (open until `close`)
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-                env=os.environ | ONE_THREAD,
-                start_new_session=True,  # Ctrl-C reaches the parent alone, and a kill reaches ffmpeg too
-            )
+            self._process, self._log = start("ubp2.labelling.render_process", [theirs.fileno()])
         self._opening = [json.dumps(setup._asdict()).encode(), order]
 
     @property
@@ -91,6 +74,7 @@ class Renderer:
     def _ask(self, blocks: list[bytes]) -> dict[str, Any]:
         self._socket.settimeout(self._seconds)
         try:
+            shorten(self._log)
             for block in blocks:
                 write_block(self._socket, block)
             return json.loads(read_block(self._socket))

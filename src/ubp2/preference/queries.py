@@ -28,18 +28,25 @@ BLOCK = 256  # candidates whose distances to all labelled pairs are held at once
 class Candidates(NamedTuple):
     """The pairs of a session. What a strategy does not read is not computed: jit drops it."""
 
-    returns: Array  # [E, N, 2] what each reward member gives the two segments
-    features: Array  # [N, F] where the pair lies: the normalised observations of both segments, less their mean
-    labelled: Array  # [P, F] the same of the pairs that were answered so far
-    mask: Array  # [P] bool, which of those rows are filled
+    returns: Array
+    """[E, N, 2]: what each reward member gives the two segments."""
+    features: Array
+    """[N, F]: where the pair lies, the normalised observations of both segments, less their mean."""
+    labelled: Array
+    """[P, F]: the same of the pairs that were answered so far."""
+    mask: Array
+    """[P] bool: which of those rows are filled."""
 
 
 class Chosen(NamedTuple):
     """The pairs to ask."""
 
-    index: Array  # [K] among the candidates
-    flip: Array  # [K] bool, the second segment is asked first
-    score: Array  # [K]
+    index: Array
+    """[K]: which of the candidates."""
+    flip: Array
+    """[K] bool: the second segment is asked first."""
+    score: Array
+    """[K]: what the strategy thinks of each."""
 
 
 Score = Callable[[Array, Array], tuple[Array, Array]]

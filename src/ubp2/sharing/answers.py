@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ubp2.sharing import options
+from ubp2.sharing import options, uploading
 from ubp2.storage import population
 from ubp2.storage.runs import Run
 from ubp2.system import prepare_jax
@@ -16,6 +16,7 @@ __all__ = ["export", "push"]
 def export(args: options.Export) -> tuple[dict[str, Any], str]:
     """Write the policy of a run into a file."""
     steps = Run.open(population.members(args.run)[0]).config.steps
+    options.target(args.out, args.format)
     prepare_jax()
     from ubp2.sharing.export import written
 
@@ -37,11 +38,11 @@ def export(args: options.Export) -> tuple[dict[str, Any], str]:
 def push(args: options.Push) -> tuple[dict[str, Any], str]:
     """Put a run together for the Hub, and upload it."""
     Run.open(population.members(args.run)[0])
+    uploading.check_repo(args.repo)
+    api = None if args.dry_run else uploading.hub()  # what is missing is told before the work
     prepare_jax()
-    from ubp2.sharing.push import assemble, check_repo, hub, upload
+    from ubp2.sharing.push import assemble
 
-    check_repo(args.repo)
-    api = None if args.dry_run else hub()  # what is missing is told before the work
     out = args.out or Path("hub") / args.repo.rpartition("/")[2]
     folder = assemble(args.run, args.repo, out, with_labels=args.with_labels)
     sizes = {name: (folder.path / name).stat().st_size for name in folder.files}
@@ -49,5 +50,5 @@ def push(args: options.Push) -> tuple[dict[str, Any], str]:
     lines = [*folder.notes, *(f"  {size / 1e3:9.1f} kB  {folder.path / name}" for name, size in sizes.items())]
     if api is None:
         return data, "\n".join([*lines, f"would be uploaded to {args.repo}; nothing was: --dry-run"])
-    data["url"] = upload(api, args.repo, folder, private=args.private)
+    data["url"] = uploading.upload(api, args.repo, folder, private=args.private)
     return data, "\n".join([*lines, f"uploaded to: {data['url']}"])

@@ -18,7 +18,7 @@ from ubp2.errors import UserError
 from ubp2.models import kernels, normalizer
 from ubp2.models.networks import GROUP, MLP
 from ubp2.sharing import numpy_policy
-from ubp2.sharing.options import ENDINGS, Format
+from ubp2.sharing.options import Format, target
 from ubp2.storage import population
 from ubp2.storage.database import disk_errors
 from ubp2.trained import restored
@@ -36,16 +36,20 @@ class Exported(NamedTuple):
 def export(run: Path | str, out: Path | str | None = None, format: Format | None = None) -> Path:
     """Write the policy of the newest checkpoint of a run into one file, and return its path.
 
-    It acts as `ubp2.load(run).act` does, up to the rounding of float32. out: the file; None: policy.npz or policy.onnx
-    here. format: None: what the ending of `out` says, .npz if there is none. Beside an .npz file lies numpy_policy.py,
-    which loads it and needs NumPy alone.
+    It acts as `ubp2.load(run).act` does, up to the rounding of float32. Beside an .npz file lies numpy_policy.py, which
+    loads it and needs NumPy alone.
+
+    Args:
+        run: The run folder.
+        out: The file; None: policy.npz or policy.onnx here.
+        format: numpy or onnx; None: what the ending of `out` says, numpy if there is none.
     """
     return written(run, out, format)[0]
 
 
 def written(run: Path | str, out: Path | str | None, format: Format | None) -> tuple[Path, Exported]:
     """What `export` does; the path, and what was written there."""
-    kind, path = _target(None if out is None else Path(out), format)
+    kind, path = target(None if out is None else Path(out), format)
     policy = policy_of(run)
     with disk_errors(path, None):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,18 +60,6 @@ def written(run: Path | str, out: Path | str | None, format: Format | None) -> t
 
             write_onnx(policy.metadata, policy.arrays, path)
     return path, policy
-
-
-def _target(out: Path | None, format: Format | None) -> tuple[Format, Path]:
-    """What to write, and where."""
-    if out is None:
-        kind: Format = format or "numpy"
-        return kind, Path(f"policy{ENDINGS[kind]}")
-    for kind, ending in ENDINGS.items():
-        if out.suffix == ending and format in (None, kind):
-            return kind, out
-    wanted = " or ".join(f"{ending} ({kind})" for kind, ending in ENDINGS.items() if format in (None, kind))
-    raise UserError(f"the file of the policy must end in {wanted}, got {out}")
 
 
 def policy_of(run: Path | str) -> Exported:

@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 
 import tyro
 
+from ubp2.errors import UserError
 from ubp2.terminal.flags import Json, Switch
 
-__all__ = ["ENDINGS", "Export", "Format", "Push"]
+__all__ = ["ENDINGS", "Export", "Format", "Push", "target"]
 
 Format = Literal["numpy", "onnx"]
 ENDINGS: dict[Format, str] = {"numpy": ".npz", "onnx": ".onnx"}
@@ -46,3 +47,15 @@ class Push:
     with_labels: Switch = False
     """Add the answers to comparisons, with both segments of each, without the names of people and runs."""
     json: Json = False
+
+
+def target(out: Path | None, format: Format | None) -> tuple[Format, Path]:
+    """What to write, and where."""
+    if out is None:
+        kind: Format = format or "numpy"
+        return kind, Path(f"policy{ENDINGS[kind]}")
+    for kind, ending in ENDINGS.items():
+        if out.suffix == ending and format in (None, kind):
+            return kind, out
+    wanted = " or ".join(f"{ending} ({kind})" for kind, ending in ENDINGS.items() if format in (None, kind))
+    raise UserError(f"the file of the policy must end in {wanted}, got {out}")

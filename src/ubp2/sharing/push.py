@@ -1,4 +1,4 @@
-"""A run on the Hugging Face Hub: a folder with everything a stranger needs, and its upload.
+"""A run on the Hugging Face Hub: a folder with everything a stranger needs, which `uploading` uploads.
 
 The folder is made from names that are listed here, and the upload takes those alone. What says who or where is not
 among them: info.json (host, command), the label store, the address of a page for people.
@@ -6,10 +6,10 @@ among them: info.json (host, command), the label store, the address of a page fo
 
 from __future__ import annotations
 
-import re
+import hashlib
+import json
 import shutil
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from ubp2.config.files import moved, save_yaml
 from ubp2.config.schema import Config
@@ -17,11 +17,12 @@ from ubp2.errors import UserError
 from ubp2.labelling import transfer
 from ubp2.sharing import card
 from ubp2.sharing.export import policy_of, write_numpy
+from ubp2.sharing.uploading import Folder
 from ubp2.storage.database import disk_errors
 from ubp2.storage.runs import Run
 from ubp2.trained import evaluate
 
-__all__ = ["Folder", "assemble", "check_repo", "hub", "upload"]
+__all__ = ["assemble"]
 
 NAMES = (
     "README.md",
@@ -33,21 +34,7 @@ NAMES = (
     "clip.mp4",
     "labels.jsonl.gz",
 )
-_REPO = re.compile(r"[\w.-]+/[\w.-]+")
-
-
-class Folder(NamedTuple):
-    """What was put together, and what was left out and why."""
-
-    path: Path
-    files: list[str]
-    notes: list[str]
-
-
-def check_repo(repo: str) -> None:
-    """Refuse what cannot be a repository."""
-    if not _REPO.fullmatch(repo):
-        raise UserError(f"expected a repository as owner/name, such as me/door-close-ubp2, got {repo!r}")
+WRITTEN = ".ubp2-push.json"  # digest of each file as it was written: what differs from it is somebody's own
 
 
 def assemble(run: Path | str, repo: str, out: Path, *, with_labels: bool = False) -> Folder:
@@ -55,27 +42,59 @@ def assemble(run: Path | str, repo: str, out: Path, *, with_labels: bool = False
     policy = policy_of(run)  # also refuses what is not one run
     source = Run.open(run)
     with disk_errors(out, None):
-        _empty(out)
-        write_numpy(policy, out / "policy.npz")
-        save_yaml(moved(source.config, Config()), out / "config.yaml")  # the page for people is nobody's business
-        shutil.copyfile(source.folder / "metrics.jsonl", out / "metrics.jsonl")
-        notes = [*_draw(source, out), *_film(source, out)]
-        if with_labels:
-            transfer.export(source.folder, out / "labels.jsonl.gz", anonymous=True, overwrite=True, intact=False)
-        files = [name for name in NAMES[1:] if (out / name).is_file()]
-        text = card.card(card.gather(source, policy.metadata), repo, files)
-        (out / "README.md").write_text(text, encoding="utf-8")
+        edited = _empty(out)
+        try:
+            write_numpy(policy, out / "policy.npz")
+            save_yaml(moved(source.config, Config()), out / "config.yaml")  # the page for people is nobody's business
+            shutil.copyfile(source.folder / "metrics.jsonl", out / "metrics.jsonl")
+            notes = [*_draw(source, out), *_film(source, out)]
+            if with_labels:
+                transfer.export(source.folder, out / "labels.jsonl.gz", anonymous=True, overwrite=True, intact=False)
+            files = [name for name in NAMES[1:] if (out / name).is_file()]
+            if edited:
+                notes.append(
+                    f"{out / 'README.md'} was edited and stays as it is; remove it to have the card written anew"
+                )
+            else:
+                text = card.card(card.gather(source, policy.metadata), repo, files)
+                (out / "README.md").write_text(text, encoding="utf-8")
+        finally:  # also where it was interrupted: the next time knows these files
+            (out / WRITTEN).write_text(json.dumps(_digests(out) | edited, indent=2) + "\n", encoding="utf-8")
     return Folder(out, ["README.md", *files], notes)
 
 
-def _empty(out: Path) -> None:
-    """Make the folder, without what an earlier time left in it; refuse one that holds anything else."""
+def _empty(out: Path) -> dict[str, str]:
+    """Make the folder, without what an earlier time wrote there; refuse one that holds anything else.
+
+    A card that was edited since stays: it is what shall be uploaded. What is returned has then the digest of the card
+    as it was written, and is empty otherwise.
+    """
     out.mkdir(parents=True, exist_ok=True)
-    others = sorted(path.name for path in out.iterdir() if path.name not in NAMES)
+    record = out / WRITTEN
+    written: dict[str, str] = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
+    others = sorted(path.name for path in out.iterdir() if path.name not in (*written, WRITTEN))
     if others:
-        raise UserError(f"{out} holds other things ({', '.join(others[:3])}); choose another folder with --out")
-    for path in out.iterdir():
-        path.unlink()
+        raise UserError(
+            f"{out} holds other things ({', '.join(others[:3])}), which ubp2 push did not write; choose another folder "
+            f"with --out"
+        )
+    now = _digests(out)
+    changed = [name for name in now if now[name] != written[name]]
+    own = [name for name in changed if name != "README.md"]
+    if own:
+        raise UserError(
+            f"{', '.join(own)} in {out} changed after ubp2 push wrote it, and would be written over; remove it, or "
+            f"choose another folder with --out"
+        )
+    for name in now.keys() - set(changed):
+        (out / name).unlink()
+    return {name: written[name] for name in changed}
+
+
+def _digests(out: Path) -> dict[str, str]:
+    """Digest of each file that may be uploaded."""
+    files = [out / name for name in NAMES if (out / name).is_file()]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def _draw(run: Run, out: Path) -> list[str]:
@@ -100,38 +119,3 @@ def _film(run: Run, out: Path) -> list[str]:
         (out / "clip.mp4").unlink(missing_ok=True)
         return [f"no clip: {error}"]
     return []
-
-
-def hub() -> Any:
-    """The Hub as the user is known there, or a sentence that says what is missing."""
-    try:
-        from huggingface_hub import HfApi, get_token
-    except ImportError:
-        raise UserError(
-            "ubp2 push needs the package huggingface_hub: pip install 'ubp2[hub]'; --dry-run does without"
-        ) from None
-    if get_token() is None:
-        raise UserError(
-            "the Hub does not know you: log in with 'hf auth login', or set HF_TOKEN to a token that may write; "
-            "--dry-run does without"
-        )
-    return HfApi()
-
-
-def upload(api: Any, repo: str, folder: Folder, *, private: bool) -> str:
-    """Put the files of the folder into the repository, which is made if need be; return its address."""
-    from huggingface_hub import errors
-
-    network = getattr(errors, "HTTPError", OSError)  # of the library that it speaks with, another in each version
-    try:
-        url = api.create_repo(repo, private=private or None, exist_ok=True)
-        api.upload_folder(
-            repo_id=repo, folder_path=folder.path, allow_patterns=folder.files, commit_message="Upload a run of ubp2"
-        )
-    except (OSError, ValueError, network) as error:
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise UserError(
-            f"the Hub did not take {repo}: {reason}. What was to be uploaded is in {folder.path}; check the name, the "
-            f"rights of your token and the network, then run the same command again"
-        ) from error
-    return str(url)

@@ -39,6 +39,7 @@ from ubp2.lab import options as lab_options
 from ubp2.labelling import labels_options
 from ubp2.labelling import options as labelling_options
 from ubp2.sharing import options as sharing_options
+from ubp2.signals import CHECKPOINTED
 from ubp2.storage.population import members
 from ubp2.storage.runs import Run
 from ubp2.terminal import colour, commands, completion
@@ -113,12 +114,13 @@ _WITH_NAME: Mapping[str, _Named] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
-    0 done; 2 a mistake that the user can mend; 75 stopped after a checkpoint, run again with --resume; 130 interrupted.
+    docs/terminal.md lists them.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:2] == ["completion", "words"]:  # a shell asks, about a line that may hold any option
         kinds = {name: command.arguments for name, command in COMMANDS.items()}
-        print("\n".join(completion.candidates(arguments[2:], kinds)))
+        for word in completion.candidates(arguments[2:], kinds):
+            print(word)  # without any, not even an empty line, which bash would take for the one word there is
         return 0
     with colour.chosen(arguments) as words, _results(reserve="--json" in arguments) as results:
         try:
@@ -131,6 +133,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _fail(str(error), results, EXIT_USER_ERROR)
         except KeyboardInterrupt:
             return _fail("interrupted", results, EXIT_INTERRUPTED)
+        except SystemExit as asked:  # of `signals.left_early`: there is nothing to save
+            if asked.code != CHECKPOINTED:
+                raise
+            return _fail("told to stop while there was nothing to save: run the same again", results, CHECKPOINTED)
         except BrokenPipeError:  # the reader of our output, such as head, has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), (results or sys.stdout).fileno())
             return 0
@@ -140,7 +146,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _fail(f"cannot write: {error}", results, EXIT_USER_ERROR)
 
 
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+_DISK_ERRORS = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM),
+    *(errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG),  # a path that cannot be written to
+)
 
 
 def _run(arguments: list[str]) -> commands.Outcome:

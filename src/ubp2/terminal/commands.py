@@ -25,7 +25,8 @@ from ubp2.vision import options as vision_options
 
 if TYPE_CHECKING:  # imports jax
     from ubp2.api import PopulationResult, RunResult
-from ubp2.terminal.flags import Json, Switch, words
+from ubp2.terminal.flags import Json, Switch, check_least, words
+from ubp2.terminal.progress import say
 
 __all__ = [
     "Envs",
@@ -129,10 +130,7 @@ def train(args: Train) -> Outcome:
     """Start or resume a run; an unfinished one (a signal stopped it after a checkpoint) ends with its own code."""
     if args.resume and args.out:
         raise UserError("--resume goes on in the folder of the run; leave out --out")
-    if args.seeds < 1:
-        raise UserError(f"--seeds must be at least 1, got {args.seeds}")
-    if args.fake_preempt is not None and args.fake_preempt < 0:
-        raise UserError(f"--fake-preempt must not be negative, got {args.fake_preempt}")
+    check_least(args, {"seeds": 1, "fake_preempt": 0})
     if args.labels:
         from ubp2.labelling import transfer
 
@@ -174,8 +172,7 @@ def _result_data(result: RunResult | PopulationResult) -> dict[str, Any]:
 
 def evaluate(args: Eval) -> Outcome:
     """Evaluate the last checkpoint of a run."""
-    if args.episodes < 1:
-        raise UserError(f"--episodes must be at least 1, got {args.episodes}")
+    check_least(args, {"episodes": 1, "seed": 0})
     folders = population.members(args.run)
     for folder in folders:
         Run.open(folder)  # a wrong folder is told before jax is imported
@@ -222,11 +219,15 @@ def info(args: Info) -> Outcome:
 
 def envs(args: Envs) -> Outcome:
     """List environment ids, one a line."""
-    from ubp2.envs.registry import list_ids
+    from ubp2.envs.registry import list_ids, missing
 
-    suites = list_ids()
+    suites, absent = list_ids(), missing()
     if args.suite is not None and args.suite not in suites:
         raise unknown_name("suite", args.suite, suites)
+    if args.suite in absent:
+        raise UserError(f"nothing of {args.suite} can be used: {absent[args.suite]}")
+    for suite, reason in absent.items() if args.suite is None else ():
+        say(f"nothing of {suite}: {reason}")
     ids = [name for suite, names in suites.items() if args.suite in (None, suite) for name in names]
     return Outcome({"envs": ids}, "\n".join(ids))
 
@@ -262,7 +263,7 @@ def lab(args: Reward) -> Outcome:
 
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)  # before the work, which a folder that cannot be made would waste
-    results = study(args, subject)
+    results = study(args, subject, (lambda text: None) if args.quiet else say)
     data, text = report.as_data(results), report.as_text(results)
     if args.out:
         report.write(results, data, args.out)

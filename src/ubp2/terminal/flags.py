@@ -22,7 +22,8 @@ def check_least(what: object, least: Mapping[str, float]) -> None:
         value = getattr(what, name, None)
         for number in value if isinstance(value, Sequence) else [] if value is None else [value]:
             if number < bound:
-                raise UserError(f"--{name} must be at least {bound:g}, got {number}")
+                wanted = f"be at least {bound:g}" if bound else "not be negative"
+                raise UserError(f"{_flag(name)} must {wanted}, got {number}")
 
 
 def words(command: str, what: Any) -> list[str]:
@@ -33,5 +34,9 @@ def words(command: str, what: Any) -> list[str]:
         if value == each.default or each.name in ("out", "json"):
             continue
         values = [] if value is True else value if isinstance(value, tuple) else [value]
-        found += [f"--{each.name}", *map(str, values)]
+        found += [_flag(each.name), *map(str, values)]
     return found
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

@@ -10,8 +10,7 @@ import numpy as np
 
 from ubp2.agents.base import Agent
 from ubp2.envs.base import Lost
-from ubp2.errors import UserError
-from ubp2.evaluation.rollout import Act, filmed, rank_correlation, summary
+from ubp2.evaluation.rollout import Act, NoClip, filmed, rank_correlation, summary
 from ubp2.training.compilation import Program
 from ubp2.training.crew import Crew
 from ubp2.training.programs import STREAMS, Programs, unpacked
@@ -87,9 +86,7 @@ def _evaluate(crew: Crew, agent: Agent, programs: Programs, state: Any, counters
         videos = [member.run.videos / f"{t:09d}-{name}.mp4" for member in crew.members] if config.video else none
         try:
             done = filmed(act, envs, todo, videos)
-        except UserError as error:  # a machine that cannot render still trains
-            if not config.video:
-                raise
+        except NoClip as error:  # a machine that cannot render still trains
             crew.progress.note(f"no video: {error}")
             done = filmed(act, envs, todo, none)
         for row, own, more in zip(rows, episodes, done, strict=True):

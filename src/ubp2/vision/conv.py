@@ -21,12 +21,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from ubp2.config.sections import LEAST_PIXELS
 from ubp2.errors import UserError
 
 __all__ = ["FEATURES", "Conv", "Convolution", "Saved", "draw", "load", "random", "save"]
 
 FEATURES = 64  # numbers a frame
-LEAST = 32  # pixels along a side, under which too little is left after four layers
 LAYERS = ((8, 4, 32), (4, 2, 64), (3, 2, 64), (3, 1, 64))  # kernel, stride, channels
 FORMAT = 1
 
@@ -79,8 +79,8 @@ def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 def random(pixels: int, features: int = FEATURES, seed: int = 0) -> Conv:
     """An encoder with random weights; the same on every machine."""
-    if pixels < LEAST:
-        raise UserError(f"visual.pixels must be at least {LEAST} for a convolutional encoder, got {pixels}")
+    if pixels < LEAST_PIXELS:
+        raise UserError(f"visual.pixels must be at least {LEAST_PIXELS} for a convolutional encoder, got {pixels}")
     rng, side, channels = np.random.default_rng(seed), pixels, 3
     layers = []
     for kernel, stride, wide in LAYERS:

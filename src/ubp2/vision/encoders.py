@@ -103,7 +103,7 @@ def _dinov2(visual: VisualConfig) -> Encoder:
 
 def _conv(visual: VisualConfig, folder: Path | None, train: Callable[[Path], object] | None) -> Encoder:
     if visual.weights is not None:
-        path = Path(visual.weights)
+        path = Path(visual.weights).expanduser()
     elif folder is not None:
         path = folder / FILE
         if train is not None and not path.exists():

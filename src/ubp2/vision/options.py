@@ -8,12 +8,14 @@ from typing import Annotated, Literal
 
 import tyro
 
+from ubp2.config.sections import LEAST_PIXELS, is_visual
 from ubp2.errors import UserError
-from ubp2.terminal.flags import Json, Switch
+from ubp2.terminal.flags import Json, Switch, check_least
 
-__all__ = ["WORKS", "Encoder", "check"]
+__all__ = ["LEAST_FRAMES", "WORKS", "Encoder", "check"]
 
 WORKS = ("train",)
+LEAST_FRAMES = 120  # that an encoder can learn from at all
 
 
 @dataclass(frozen=True)
@@ -45,13 +47,10 @@ class Encoder:
 
 def check(args: Encoder) -> None:
     """Refuse what cannot be trained, before anything heavy is imported."""
-    for name in ("frames", "updates", "pixels", "workers"):
-        if getattr(args, name) < 1:
-            raise UserError(f"--{name} must be at least 1, got {getattr(args, name)}")
-    if args.seed < 0:
-        raise UserError(f"--seed must not be negative, got {args.seed}")
+    check_least(args, {"frames": LEAST_FRAMES, "updates": 1, "pixels": LEAST_PIXELS, "workers": 1, "seed": 0})
     if args.out.is_dir():
         raise UserError(f"--out is a file, and {args.out} is a folder; name a file in it, such as encoder.npz")
-    if "-visual/" not in args.env:
-        suite, _, task = args.env.partition("/")
-        raise UserError(f"an encoder learns from frames, and {args.env} has none; did you mean {suite}-visual/{task}?")
+    if not is_visual(args.env):
+        suite, slash, task = args.env.partition("/")
+        meant = f"did you mean {suite}-visual/{task}?" if slash else "name one such as dmc-visual/walker-walk"
+        raise UserError(f"an encoder learns from frames, and {args.env} has none; {meant}")

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import jax
 import numpy as np
 
-from ubp2.envs.base import Lost, VectorEnv
+from ubp2.envs.base import EnvSpec, Lost, VectorEnv
 from ubp2.errors import UserError
 from ubp2.types import Step
 from ubp2.vision.encoders import Encoder
 
-__all__ = ["Seeing", "Stack"]
+__all__ = ["Seeing", "Stack", "seen_spec"]
 
 _LARGEST = float(np.finfo(np.float16).max)
+
+
+def seen_spec(spec: EnvSpec, frames: int, features: int) -> EnvSpec:
+    """The sizes of an environment that hands over frames, as an agent is shown it."""
+    return spec._replace(obs_dim=frames * features, pixels=0)
 
 
 class Stack:
@@ -29,15 +35,20 @@ class Stack:
             raise UserError(f"visual.frames must be at least 1, got {frames}")
         self._encoder, self._shape = encoder, (size, pixels, pixels, 3)
         self._recent = np.zeros((size, frames, encoder.features), np.float32)
+        self._whole = jax.default_backend() == "gpu"  # a batch of another size would be another program there
 
     def start(self, frames: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
         """Observations at the start of episodes: the features of the first frame, repeated."""
-        batch = np.zeros(self._shape, np.uint8)  # always of the same shape, which is compiled once
-        for index, frame in frames.items():
-            batch[index] = frame.reshape(self._shape[1:])
-        features = self._encode(batch)
-        for index in frames:
-            self._recent[index] = features[index]
+        if not frames:
+            return {}
+        rows = list(frames)
+        batch = np.stack([frame.reshape(self._shape[1:]) for frame in frames.values()])
+        if self._whole:
+            padded = np.zeros(self._shape, np.uint8)
+            padded[rows] = batch
+            self._recent[rows] = self._encode(padded)[rows, None]
+        else:
+            self._recent[rows] = self._encode(batch)[:, None]
         now = self.now()
         return {index: now[index] for index in frames}
 
@@ -69,7 +80,7 @@ class Seeing:
     def __init__(self, envs: VectorEnv, encoder: Encoder, frames: int, keep: bool = False) -> None:
         """`keep`: remember the frames of the episodes in progress, for `reel`."""
         self.encoder, self.size = encoder, envs.size
-        self.spec = envs.spec._replace(obs_dim=frames * encoder.features, pixels=0)
+        self.spec = seen_spec(envs.spec, frames, encoder.features)
         self._envs, self._stepping = envs, range(envs.size)
         self._stack = Stack(encoder, envs.spec.pixels, frames, envs.size)
         self._reels: list[list[np.ndarray]] | None = [[] for _ in range(envs.size)] if keep else None

@@ -16,6 +16,7 @@ __all__ = ["answer"]
 def answer(args: Encoder) -> tuple[dict[str, Any], str]:
     """Train the encoder; what became of it, as JSON and as text."""
     visual = VisualConfig(encoder="conv", pixels=args.pixels, camera=args.camera)
+    args.out.parent.mkdir(parents=True, exist_ok=True)  # a folder that cannot be made would waste the work
     envs = make_vector(args.env, EnvironmentConfig(), args.workers, visual)
     try:
         sizes = {"frames": args.frames, "updates": args.updates, "seed": args.seed}

@@ -9,6 +9,7 @@ import numpy as np
 
 from ubp2.envs.base import VectorEnv
 from ubp2.errors import UserError
+from ubp2.vision.options import LEAST_FRAMES
 
 __all__ = ["EPISODE", "Film", "held", "watch"]
 
@@ -30,20 +31,25 @@ class Film(NamedTuple):
 
 def watch(envs: VectorEnv, count: int, seed: int = 0) -> Film:
     """At least `count` frames of environments whose observations are square frames; a function of the seed."""
-    if count < 2 * EPISODE:
-        raise UserError(f"an encoder needs at least {2 * EPISODE} frames to learn from, got {count}")
+    if count < LEAST_FRAMES:
+        raise UserError(f"an encoder needs at least {LEAST_FRAMES} frames to learn from, got {count}")
     pixels = math.isqrt(envs.spec.obs_dim // 3)
     length = min(EPISODE, envs.spec.episode_decisions)
-    rounds = -(-count // (envs.size * length))
     rng, films = np.random.default_rng(seed), []
-    for _ in range(rounds):
+    while sum(len(film.frames) for film in films) < count:  # episodes may end early
         seeds = {i: int(rng.integers(2**31)) for i in range(envs.size)}
         envs.send_resets(seeds)
         first = envs.receive_resets()
         now = np.stack([first[i] for i in range(envs.size)])
         actions = held(rng, envs.size, length, envs.spec.action_dim)
         films.append(_episodes(envs, now, actions, pixels))
-    return Film(*(np.concatenate(parts) for parts in zip(*films, strict=True)))
+    film = Film(*(np.concatenate(parts) for parts in zip(*films, strict=True)))
+    if len(film.threes()) < LEAST_FRAMES // 4:
+        raise UserError(
+            f"episodes of {envs.spec.id} are over too soon for an encoder to learn from them: of {len(film.frames)} "
+            f"frames only {len(film.threes())} have one before and one after; use --visual.encoder random-conv"
+        )
+    return film
 
 
 def _episodes(envs: VectorEnv, now: np.ndarray, actions: np.ndarray, pixels: int) -> Film:
