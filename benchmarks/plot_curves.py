@@ -1,10 +1,12 @@
 """Draw evaluation curves from raw scores, one panel a file or a task.
 
     python benchmarks/plot_curves.py OUT.png TITLE=results/NAME.csv ...
-    python benchmarks/plot_curves.py OUT.png --versus results/metaworld --methods ubp2 mbp TITLE=TASK ...
+    python benchmarks/plot_curves.py OUT.png TITLE=TASK ... --versus results/metaworld --methods ubp2 mbp
+    python benchmarks/plot_curves.py OUT.png TITLE=TASK ... --versus results --methods UBP2=promising/ubp2 metaworld/mbp
 
 Success at any step over decisions: every seed as a thin line, the mean over the seeds of an evaluation as a thick one.
-The first form draws policy and planner of each file, the second the planner of TASK-METHOD.csv for each method.
+The first form draws policy and planner of each file, the others the planner of TASK-METHOD.csv for each method, which
+may name its folder and a label.
 """
 
 from __future__ import annotations
@@ -59,6 +61,13 @@ def draw(axis: Axes, title: str, lines: Sequence[Line]) -> None:
     axis.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k" if x else "0")
 
 
+def _line(folder: Path, task: str, method: str) -> Line:
+    """The planner of a method, "ubp2", "metaworld/ubp2" or "UBP2=metaworld/ubp2", on a task."""
+    label, _, where = method.rpartition("=")
+    path = folder / where
+    return Line(label or path.name.upper(), path.with_name(f"{task}-{path.name}.csv"), "planner")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
@@ -70,7 +79,7 @@ def main() -> None:
     for panel in args.panels:
         title, _, what = panel.partition("=")
         if args.versus:
-            panels[title] = [Line(m.upper(), args.versus / f"{what}-{m}.csv", "planner") for m in args.methods]
+            panels[title] = [_line(args.versus, what, method) for method in args.methods]
         else:
             panels[title] = [Line(controller, Path(what), controller) for controller in ("policy", "planner")]
     columns = min(len(panels), COLUMNS)

@@ -102,8 +102,9 @@ def _paper(env: str) -> Config:
 def _best(env: str) -> Config:
     """What learns fastest in our hands, on any environment, at sizes for a GPU.
 
-    Labels come early and often, within the paper's budget where the environment is one of its tasks. The reward reads
-    the state alone, because planners exploit one of actions (docs/reward-learning.md).
+    Labels come early and often, within the paper's budget where the environment is one of its tasks, and half of them
+    compare what may be best. The reward reads the state alone, because planners exploit one of actions
+    (docs/reward-learning.md).
     """
     task = PAPER_TASKS.get(env)
     return Config(
@@ -111,7 +112,9 @@ def _best(env: str) -> Config:
         steps=100_000,
         model=_networks(256, 5, reward_inputs="state"),
         planner=PlannerConfig(horizon=7, samples=256, elites=32, policy_samples=24, iterations=4),
-        preferences=PreferenceConfig(per_session=20, every=500, budget=None if task is None else task.budget),
+        preferences=PreferenceConfig(
+            strategy="promising", per_session=20, every=500, budget=None if task is None else task.budget
+        ),
         training=TrainingConfig(batch_size=256),
         evaluation=EvaluationConfig(every=5000, episodes=10),
     )
