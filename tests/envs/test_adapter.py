@@ -233,7 +233,7 @@ class Cropped(gymnasium.Wrapper):
     """Shows a corner of the frame, as an overlay or a crop of somebody's own would change it."""
 
     def render(self):
-        return self.env.render()[:8, :8]
+        return np.asarray(self.env.render())[:8, :8]
 
 
 def test_what_a_wrapper_makes_of_the_frame_is_seen():

@@ -68,6 +68,7 @@ def test_a_reward_that_is_no_number_is_not_learned_from(tmp_path: Path, monkeypa
         agent = make(*arguments)
 
         def fit(*given: Any) -> Any:
+            assert agent.fit is not None
             state, metrics = agent.fit(*given)
             return state._replace(reward=jax.tree.map(lambda leaf: leaf * jnp.nan, state.reward)), metrics
 

@@ -189,7 +189,9 @@ def resumed(out: Path, person: Person) -> ubp2.RunResult:
     """The run gone on with, with somebody at the page."""
     person.start()
     try:
-        return ubp2.resume(out, progress=False)
+        result = ubp2.resume(out, progress=False)
+        assert isinstance(result, ubp2.RunResult)
+        return result
     finally:
         person.done.set()
         person.join()
