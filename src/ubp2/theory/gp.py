@@ -1,4 +1,4 @@
-"""Exact Gaussian process regression as in the appendix (eq. gp-posterior), grown observation by observation.
+"""Exact Gaussian process regression as in appendix D.1, grown observation by observation.
 
 The Cholesky factor of K + s^2 I gets new rows instead of being computed again: m new observations on top of M cost
 O(m M^2) in place of O(M^3). Points whose posterior is wanted after every step are `watch`ed: their half-solved
