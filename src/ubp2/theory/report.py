@@ -46,6 +46,7 @@ def parts(options: Report) -> list[Part]:
     few = max(1, options.repeats // 2)
     common: dict[str, Any] = {"seed": options.seed}
     agents: dict[str, Any] = {**common, "repeats": options.repeats, "episodes": options.episodes}
+    fewer = {"pendulum": {"repeats": few}}  # the largest grid
     draws = 100 * options.repeats
     return [
         Part(
@@ -76,7 +77,7 @@ def parts(options: Report) -> list[Part]:
             Simulation(**common, draws=draws // 5),
         ),
         *(
-            Part(f"regret-{name}", f"Regret: {title}", says, Regret(**agents, **own))
+            Part(f"regret-{name}", f"Regret: {title}", says, Regret(**agents | own | fewer.get(name, {})))
             for name, title, says, own in _REGRETS
         ),
         Part(
@@ -127,7 +128,7 @@ _REGRETS: Sequence[tuple[str, str, str, Mapping[str, Any]]] = (
         "linear kernel, noise of two values",
         "Noise that is not Gaussian, with the coefficients for Gaussian noise: an illustration of the theorem on "
         "sub-Gaussian noise.",
-        {"kernel": "linear", "noise": "rademacher"},
+        {"kernel": "linear", "noise": "rademacher", "scale": (1.0,)},
     ),
 )
 _SLOW = ("regret-pendulum", "regret-infinite-hills", "regret-lq", "ensembles")
