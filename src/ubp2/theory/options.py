@@ -159,7 +159,7 @@ class Ensembles(_Common):
 class Report(_Common):
     """All of the above on one page."""
 
-    repeats: int = 20
+    repeats: int = 10
     """Agents of a kind in the studies of regret; the other studies follow."""
     episodes: int = 100
     """Episodes of an agent."""

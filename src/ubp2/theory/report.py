@@ -43,11 +43,9 @@ class Part(NamedTuple):
 
 def parts(options: Report) -> list[Part]:
     """The studies in the order of the page."""
-    few = max(1, options.repeats // 2)
     common: dict[str, Any] = {"seed": options.seed}
     agents: dict[str, Any] = {**common, "repeats": options.repeats, "episodes": options.episodes}
-    fewer = {"pendulum": {"repeats": few}}  # the largest grid
-    draws = 100 * options.repeats
+    draws = 200 * options.repeats
     return [
         Part(
             "gain",
@@ -61,7 +59,7 @@ def parts(options: Report) -> list[Part]:
             "Calibration",
             "Definition of well-calibrated models and Theorem 2 of Chowdhury and Gopalan: the intervals hold "
             "everywhere and always with probability 1 - delta, also for noise that is sub-Gaussian only.",
-            Calibration(**common, repeats=5 * options.repeats),
+            Calibration(**common, repeats=10 * options.repeats),
         ),
         Part(
             "optimism",
@@ -77,7 +75,7 @@ def parts(options: Report) -> list[Part]:
             Simulation(**common, draws=draws // 5),
         ),
         *(
-            Part(f"regret-{name}", f"Regret: {title}", says, Regret(**agents | own | fewer.get(name, {})))
+            Part(f"regret-{name}", f"Regret: {title}", says, Regret(**agents, **own))
             for name, title, says, own in _REGRETS
         ),
         Part(
@@ -92,13 +90,13 @@ def parts(options: Report) -> list[Part]:
             "Beyond the paper: reward from comparisons",
             "The paper assumes a calibrated posterior of the reward and names learning it from preferences as its "
             "limitation.",
-            Preferences(**common, repeats=few, episodes=options.episodes),
+            Preferences(**agents),
         ),
         Part(
             "ensembles",
             "Beyond the paper: ensembles beside the posterior",
             "The paper views ensembles as samples of a posterior, and does not claim that they are calibrated.",
-            Ensembles(**common, repeats=few),
+            Ensembles(**common, repeats=options.repeats),
         ),
     ]
 
