@@ -64,7 +64,7 @@ def test_the_page_has_every_study(tmp_path: Path, capfd: pytest.CaptureFixture[s
         ("regrets", "unknown study 'regrets'. Did you mean regret"),
         ("gain --points 1", "--points must be at least 2, got 1"),
         ("gain --dimensions", "--dimensions needs at least one number"),
-        ("regret --scale -1", "--scale must be at least 0, got -1.0"),
+        ("regret --scale -1", "--scale must not be negative, got -1.0"),
         ("regret --scale nan", "--scale must be a finite number, got nan"),
         ("suboptimality --epsilon inf", "--epsilon must be a finite number, got inf"),
         ("regret --ablation", "--ablation needs --infinite"),
