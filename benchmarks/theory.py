@@ -23,7 +23,7 @@ import numpy as np
 from pages import filled, markdown
 
 from ubp2.bench.report import shown
-from ubp2.system import versions
+from ubp2.system import provenance
 from ubp2.theory.figures import draw, save
 from ubp2.theory.gp import GP
 from ubp2.theory.kernels import Kernel
@@ -87,7 +87,7 @@ def compare_gps() -> None:
     data = {
         "study": "gp",
         "command": "python benchmarks/theory.py gp",
-        "versions": versions(),
+        **provenance(),
         "tinygp": tinygp.__version__,
     }
     (RESULTS / "gp.json").write_text(

@@ -59,10 +59,23 @@ def test_the_study_has_a_row_a_kernel_and_noise() -> None:
     assert [row["noise"] for row in found.tables["coverage"]] == 3 * list(NOISES)
 
 
-@given(st.floats(0.2, 1.2), st.floats(0.1, 10.0))
-def test_an_exponent_is_found_again(power: float, constant: float) -> None:
-    curve = constant * np.arange(1, 101.0) ** power
-    assert exponent(np.array([curve, 2 * curve])).mean == pytest.approx(power)
+@given(st.floats(0.2, 1.2), st.floats(0.1, 10.0), st.floats(0.0, 100.0))
+def test_an_exponent_is_found_again_below_any_offset(power: float, constant: float, offset: float) -> None:
+    curve = offset + constant * np.arange(1, 101.0) ** power
+    found = exponent(np.array([curve, 2 * curve]))
+    assert found == pytest.approx((power, power, power))
+
+
+def test_linear_regret_after_a_costly_start_is_linear() -> None:
+    """A fit of log R to log N says 0.5."""
+    assert exponent(np.array([100 + np.arange(1, 101.0)])).mean == pytest.approx(1)
+
+
+def test_the_interval_of_an_exponent_is_over_agents() -> None:
+    """One agent stops, the other goes on for ever: together linear, and the interval knows that both happen."""
+    numbers = np.arange(1, 101.0)
+    found = exponent(np.array([numbers, numbers, np.sqrt(numbers), np.sqrt(numbers)]))
+    assert found.low == pytest.approx(0.5) and found.high == pytest.approx(1) and 0.5 < found.mean < 1
 
 
 def test_an_interval_by_hand() -> None:

@@ -64,7 +64,11 @@ def test_the_page_has_every_study(tmp_path: Path, capfd: pytest.CaptureFixture[s
         ("regrets", "unknown study 'regrets'. Did you mean regret"),
         ("gain --points 1", "--points must be at least 2, got 1"),
         ("gain --dimensions", "--dimensions needs at least one number"),
-        ("regret --scale -1", "--scale must be at least 0, got -1.0"),
+        ("regret --scale -1", "--scale must not be negative, got -1.0"),
+        ("regret --scale nan", "--scale must be a finite number, got nan"),
+        ("suboptimality --epsilon inf", "--epsilon must be a finite number, got inf"),
+        ("regret --ablation", "--ablation needs --infinite"),
+        ("regret --infinite --ablation --scale 1 0.1", "--ablation takes one --scale, got 2"),
         ("regret --kernel linear --system hills", "hills is not linear"),
         ("calibration --delta 1", "--delta must lie between 0 and 1, got 1.0"),
         ("report --workers 0", "--workers must be at least 1, got 0"),
@@ -78,8 +82,9 @@ def test_what_is_refused(arguments: str, sentence: str, capsys: pytest.CaptureFi
 def test_a_file_is_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     taken = tmp_path / "taken"
     taken.touch()
-    assert main(["theory", "gain", "--out", str(taken)]) == 2
-    assert "is a file; name another" in capsys.readouterr().err
+    for out in (taken, taken / "inside"):
+        assert main(["theory", "gain", "--out", str(out)]) == 2
+        assert "is a file or lies in one; name another" in capsys.readouterr().err
 
 
 def test_words_give_the_options_again() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ubp2.theory.gain import gain_of, greedy_gains, study
 from ubp2.theory.gp import GP
 from ubp2.theory.kernels import KERNELS, Kernel, rate
+from ubp2.theory.lemmas import potential
 from ubp2.theory.options import Gain
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -73,6 +74,45 @@ def test_the_linear_gain_grows_by_half_a_logarithm_a_dimension() -> None:
     """log det(I + X^T X / s^2) / 2 with N points spread over d directions: d / 2 log N in the end."""
     gains = greedy_gains(Kernel("linear"), points(0, 200), 0.01, 800)
     assert (gains[799] - gains[399]) / math.log(2) == pytest.approx(1.0, abs=0.05)
+
+
+@given(SEEDS, NAMES, VARIANCES, st.integers(1, 4))
+def test_squared_deviations_of_episodes_are_bounded_by_the_gain(
+    seed: int, name: str, variance: float, count: int
+) -> None:
+    """Lemma 17 of Curi et al., with a model that is fixed within each episode of five steps."""
+    x = points(seed, 5 * count)
+    gp, deviations = GP(Kernel(name), variance, x), []
+    for episode in x.reshape(count, 5, 2):
+        deviations.append(gp.predict(episode)[1])
+        gp.add(episode, np.zeros((5, 1)))
+    check = potential(gp, np.array(deviations))
+    assert check.left <= check.right + 1e-9
+    assert gp.gain() == pytest.approx(gain_of(Kernel(name), x, variance), abs=1e-8)
+
+
+def test_the_bound_of_squared_deviations_is_attained() -> None:
+    """One step an episode, at a point where the prior is k: the first episode has equality."""
+    gp = GP(Kernel("rbf"), 0.1, np.zeros((1, 2)))
+    first = gp.predict(np.zeros((1, 2)))[1]
+    gp.add(np.zeros((1, 2)), np.zeros((1, 1)))
+    check = potential(gp, first[None])
+    assert check.left == pytest.approx(check.right) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("count", [20, 21])
+def test_growth_is_between_half_of_the_points_and_all(count: int) -> None:
+    """Also where half is not a whole number: the rate of the linear kernel is log N."""
+    found = study(Gain(points=count, dimensions=(1,), candidates=30)).tables.popitem()[1][0]
+    half = count // 2
+    assert found["rate's_growth"] == pytest.approx(math.log(math.log(count) / math.log(half)) / math.log(count / half))
+    assert found["bound's_exponent"] == pytest.approx(0.5 + 1.5 * found["measured_growth"])
+
+
+def test_the_corners_can_be_chosen() -> None:
+    """The first point of a linear kernel is a corner, whatever the random candidates are."""
+    (linear, *_) = study(Gain(points=2, dimensions=(2,), candidates=2)).curves["curves"]
+    assert linear["gain"][0] == pytest.approx(0.5 * math.log1p(2 / 0.01))
 
 
 def test_the_study_has_a_curve_a_kernel_and_dimension() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Annotated, Any
@@ -21,6 +22,8 @@ def check_least(what: object, least: Mapping[str, float]) -> None:
     for name, bound in least.items():
         value = getattr(what, name, None)
         for number in value if isinstance(value, Sequence) else [] if value is None else [value]:
+            if not math.isfinite(number):
+                raise UserError(f"{_flag(name)} must be a finite number, got {number}")
             if number < bound:
                 wanted = f"be at least {bound:g}" if bound else "not be negative"
                 raise UserError(f"{_flag(name)} must {wanted}, got {number}")

@@ -6,7 +6,7 @@ true system.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy import ndarray as Array
@@ -15,9 +15,8 @@ from ubp2.theory.grid import evaluate, evaluate_forever, plan, plan_forever
 from ubp2.theory.learner import Beliefs, Coefficients, Knowledge, coefficients, optimistic, roll
 from ubp2.theory.systems import System
 
-__all__ = ["METHODS", "PLAN_HORIZON", "Episode", "Method", "induced", "optimum", "run"]
+__all__ = ["PLAN_HORIZON", "Episode", "Method", "induced", "optimum", "run"]
 
-METHODS = ("ucb", "greedy", "random")
 PLAN_HORIZON = 5  # steps that the planner looks ahead before its terminal value, in the infinite case
 _TIES = 1e-7  # what the order of actions that are equally good is drawn from
 
@@ -25,13 +24,14 @@ _TIES = 1e-7  # what the order of actions that are equally good is drawn from
 class Method(NamedTuple):
     """How episodes are planned.
 
-    `scale` multiplies the coefficients of the proof; `bonuses` switches those of reward, dynamics and value. The
-    planner loses up to `slack` / n^`decay` of the objective a step in episode n; with a `budget` it looks at that
-    many actions a state, drawn at random, and at `more` further ones an episode.
+    `scale` multiplies the coefficients of the proof; without one (None) each bonus is one posterior deviation, a = b =
+    c = 1, and nothing is tuned. `bonuses` switches those of reward, dynamics and value. The planner loses up to `slack`
+    / n^`decay` of the objective a step in episode n; with a `budget` it looks at that many actions a state, drawn at
+    random, and at `more` further ones an episode.
     """
 
-    name: str = "ucb"
-    scale: float = 1.0
+    name: Literal["ucb", "greedy", "random"] = "ucb"
+    scale: float | None = 1.0
     bonuses: tuple[bool, bool, bool] = (True, True, True)
     forever: bool = False
     slack: float = 0.0
@@ -69,13 +69,19 @@ def run(system: System, method: Method, episodes: int, rng: np.random.Generator)
         else:
             own = evaluate(law, policy, system.reward[..., None], system.gamma)
         done.append(Episode(best - float(own[system.start, 0]), lost, promised))
-        knowledge.learn(*roll(system, law, policy, rng))
+        seen = roll(system, law, policy, rng)
+        if method.name != "random":  # who does not care
+            knowledge.learn(*seen)
     return done
 
 
 def coefficients_of(knowledge: Knowledge, method: Method) -> Coefficients:
     """The coefficients of the method: none for a greedy one, and none where a bonus is switched off."""
-    full = coefficients(knowledge, method.scale if method.name == "ucb" else 0.0, forever=method.forever)
+    if method.name != "ucb":
+        return Coefficients(0.0, 0.0, 0.0)
+    full = Coefficients(1.0, 1.0, 1.0)
+    if method.scale is not None:
+        full = coefficients(knowledge, method.scale, forever=method.forever)
     return Coefficients(*(value * on for value, on in zip(full, method.bonuses, strict=True)))
 
 

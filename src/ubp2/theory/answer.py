@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ubp2.errors import UserError
 from ubp2.terminal.flags import words
 from ubp2.theory import options
 
@@ -57,5 +58,8 @@ def write(data: Mapping[str, Any], folder: Path, name: str) -> None:
 
 
 def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)  # before the work, which a folder that cannot be made would waste
+    try:
+        folder.mkdir(parents=True, exist_ok=True)  # before the work, which a folder that cannot be made would waste
+    except (FileExistsError, NotADirectoryError):
+        raise UserError(f"--out is a folder, and {folder} is a file or lies in one; name another") from None
     return folder

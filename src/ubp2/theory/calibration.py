@@ -1,4 +1,4 @@
-"""How often |f - mu| <= beta sigma holds everywhere and at all times (definition well-calibrated).
+"""How often |f - mu| <= beta sigma holds everywhere and at all times (definition D.1).
 
 Functions are random members of the kernel's space with a known norm. Points are chosen by the upper confidence bound of
 what is known so far, because the theorem allows that and an easier choice would be no test of it.

@@ -1,8 +1,8 @@
-"""Exact Gaussian process regression as in the appendix (eq. gp-posterior), grown observation by observation.
+"""Exact Gaussian process regression as in appendix D.1, grown observation by observation.
 
 The Cholesky factor of K + s^2 I gets new rows instead of being computed again: m new observations on top of M cost
 O(m M^2) in place of O(M^3). Points whose posterior is wanted after every step are `watch`ed: their half-solved
-covariances L^-1 k(X, .) get new rows too, so that mean and deviation on a whole grid are sums over rows.
+covariances L^-1 k(X, .) get new rows too, and mean and variance on a whole grid, which are sums over rows, new terms.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class GP:
 
     def __init__(self, kernel: Kernel, variance: float, watch: Array, outputs: int = 1) -> None:
         self.kernel, self.variance, self.watched = kernel, float(variance), watch
-        self._prior = kernel.diagonal(watch)
+        self._mean, self._left = np.zeros((len(watch), outputs)), kernel.diagonal(watch).astype(float)
         self._count = 0
         self._rows = _Rows(
             np.empty((0, watch.shape[1])), np.empty((0, 0)), np.empty((0, outputs)), np.empty((0, len(watch)))
@@ -59,16 +59,19 @@ class GP:
         rows = self._rows
         rows.inputs[old:new], rows.targets[old:new], rows.half[old:new] = x, targets, half
         rows.factor[old:new, :old], rows.factor[old:new, old:new] = below, corner
+        self._mean = self._mean + half.T @ targets
+        self._left = self._left - np.einsum("ij,ij->j", half, half)
         self._count = new
 
     def posterior(self) -> tuple[Array, Array]:
         """Mean [n, outputs] and deviation [n] at the watched points."""
-        return self._seen.half.T @ self._seen.targets, _deviation(self._prior, self._seen.half)
+        return self._mean, np.sqrt(np.maximum(self._left, 0.0))
 
     def predict(self, x: Array) -> tuple[Array, Array]:
         """Mean [n, outputs] and deviation [n] at any points."""
         half = self._solve(self.kernel(self._seen.inputs, x))
-        return half.T @ self._seen.targets, _deviation(self.kernel.diagonal(x), half)
+        left = self.kernel.diagonal(x) - np.einsum("ij,ij->j", half, half)
+        return half.T @ self._seen.targets, np.sqrt(np.maximum(left, 0.0))
 
     def gain(self) -> float:
         """Information that the observations gave about one function: log det(I + K / s^2) / 2."""
@@ -93,7 +96,3 @@ class GP:
         factor = np.zeros((2 * count, 2 * count))
         inputs[:old], targets[:old], half[:old], factor[:old, :old] = seen.inputs, seen.targets, seen.half, seen.factor
         self._rows = _Rows(inputs, factor, targets, half)
-
-
-def _deviation(prior: Array, half: Array) -> Array:
-    return np.sqrt(np.maximum(prior - np.einsum("ij,ij->j", half, half), 0.0))

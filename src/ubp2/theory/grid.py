@@ -88,15 +88,13 @@ def plan(law: Transitions, reward: Array, horizon: int, gamma: float, last: Arra
     return worth.argmax(axis=2), worth
 
 
-def plan_forever(
-    law: Transitions, reward: Array, gamma: float, start: Array | None = None, tolerance: float = 1e-9
-) -> tuple[Array, Array]:
-    """The best stationary actions [S] and the values [S, A], by policy iteration from the policy `start`."""
-    policy = reward.argmax(axis=1) if start is None else start
+def plan_forever(law: Transitions, reward: Array, gamma: float) -> tuple[Array, Array]:
+    """The best stationary actions [S] and the values [S, A], by policy iteration."""
+    policy = reward.argmax(axis=1)
     while True:
         value = evaluate_forever(law, policy, reward[..., None], gamma)
         worth = reward + gamma * law.expect(value)[..., 0]
-        better = worth.max(axis=1) > np.take_along_axis(worth, policy[:, None], axis=1)[:, 0] + tolerance
+        better = worth.max(axis=1) > np.take_along_axis(worth, policy[:, None], axis=1)[:, 0] + 1e-9
         if not better.any():
             return policy, worth
         policy = np.where(better, worth.argmax(axis=1), policy)

@@ -76,7 +76,7 @@ class Knowledge:
 
 
 def coefficients(knowledge: Knowledge, scale: float = 1.0, *, forever: bool = False) -> Coefficients:
-    """`scale` times the coefficients with which the objective is proved to be optimistic.
+    """`scale` times the coefficients with which the objective is proved to be optimistic under Gaussian noise.
 
     The value's uncertainty is the discounted sum of both others (alpha_r = alpha_d = 1), so that c_n is their maximum.
     """

@@ -14,9 +14,10 @@ from ubp2.theory.kernels import NAMES
 from ubp2.theory.options import Regret
 from ubp2.theory.systems import System, make_system
 
-__all__ = ["PRACTICAL", "column", "row", "study", "system_of"]
+__all__ = ["SCALES", "UNTUNED", "column", "row", "study", "system_of"]
 
-PRACTICAL = {"lq": 0.1, "hills": 0.003, "pendulum": 0.001}  # share of the proof's coefficients that works best
+SCALES = (1.0, 0.1, 0.01, 0.001)  # shares of the proof's coefficients, the same for every system
+UNTUNED = "optimistic, a = b = c = 1"
 _STUCK = 0.1  # of the best return, lost in an episode at the end
 _BONUSES = {
     "all three": (True, True, True),
@@ -38,7 +39,7 @@ def study(options: Regret) -> Findings:
     """A row and a curve an agent."""
     name = system_of(options)
     system = make_system(name, options.kernel, options.noise)
-    methods = _methods(options, name)
+    methods = _methods(options)
     runs = {label: _runs(system, method, options) for label, method in methods.items()}
     curves = {label: column(own, "regret") for label, own in runs.items()}
     best = optimum(system, options.infinite)
@@ -47,10 +48,11 @@ def study(options: Regret) -> Findings:
         f"{name}, {NAMES[options.kernel]} kernel, {'without end' if options.infinite else f'horizon {system.horizon}'}"
     )
     notes = [
-        f"{options.repeats} agents a row, {options.episodes} episodes. exponent p: cumulative regret grows as N^p "
-        "over the last three quarters of the episodes, mean over agents with its 95 % interval; last: regret of an "
-        "episode, mean over the last tenth. The scale of an optimistic agent is its share of the proof's "
-        "coefficients.",
+        f"{options.repeats} agents a row, {options.episodes} episodes. exponent p: the mean cumulative regret grows as "
+        "C + c N^p, by what the second half of the episodes adds over what the second quarter adds (1: as much an "
+        "episode; below 0: it converges), with a 95 % interval from agents drawn again; last: regret of an episode, "
+        "mean over the last tenth.",
+        _coefficients_note(options),
         f"stuck: share of agents that lose {_STUCK:.0%} of the best return on average over the last tenth. promised: "
         f"optimistic value of the best plan, beside a best return of {best:.3g}; lost: share of it that the executed "
         "policy does not reach in the agent's own model.",
@@ -59,12 +61,32 @@ def study(options: Regret) -> Findings:
     return Findings("regret", {title: rows}, {"title": title, "cumulative": drawn}, notes)
 
 
-def _methods(options: Regret, name: str) -> Mapping[str, Method]:
-    scales = options.scale or (PRACTICAL[name],)
-    methods = {f"optimistic, scale {scale:g}": Method("ucb", scale, forever=options.infinite) for scale in scales}
+def _methods(options: Regret) -> Mapping[str, Method]:
+    forever = options.infinite
+    scales = options.scale or SCALES
     if options.ablation:
-        methods = {label: Method("ucb", scales[0], on, options.infinite) for label, on in _BONUSES.items()}
-    return methods | {label: Method(label, forever=options.infinite) for label in ("greedy", "random")}
+        methods = {label: Method("ucb", scales[-1], on, forever) for label, on in _BONUSES.items()}
+    else:
+        methods = {f"optimistic, scale {scale:g}": Method("ucb", scale, forever=forever) for scale in scales}
+    others = {UNTUNED: Method(scale=None), "greedy": Method("greedy"), "random": Method("random")}
+    return methods | {label: method._replace(forever=forever) for label, method in others.items()}
+
+
+def _coefficients_note(options: Regret) -> str:
+    """What the bonuses of the optimistic agents are, and what of the theorem does not apply."""
+    switched = f"Bonuses that are switched on are {(options.scale or SCALES)[-1]:g} times the proof's coefficients"
+    shares = "The scale of an optimistic agent is its share of the proof's coefficients"
+    note = switched if options.ablation else shares
+    note += "; with a = b = c = 1 every bonus is one posterior deviation, and nothing is tuned."
+    if options.noise != "gaussian":
+        note += (
+            " The coefficients are those for Gaussian noise, also at scale 1: the theorem on sub-Gaussian noise asks "
+            "for a Lipschitz constant of the value, which states that are rounded to a grid do not have. This run "
+            "illustrates it and does not test it."
+        )
+    if options.infinite:
+        note += " Episodes have a fixed length, where the theorem lets them grow with log n."
+    return note
 
 
 def _runs(system: System, method: Method, options: Regret) -> list[list[Episode]]:

@@ -37,12 +37,15 @@ class Draw(NamedTuple):
     difference: float  # of the returns under true and mean dynamics
     imagined: float  # lambda_SG times the sum of deviations in the mean model
     real: float  # the same in the true system
+    imagined_error: float  # gamma L_V times the sum of |mu - g*| in the mean model
+    real_error: float  # the same in the true system
+    trivial: float  # what the span of the reward alone says of the difference
     slope: float  # steepest of the value, measured
     model_slope: float  # gamma L (1 + L_pi) of the mean dynamics, which the assumption does not bound
 
 
 def value_slope(lipschitz: float, reward: float, policy: float, gamma: float) -> float:
-    """Corollary v-lipschitz: L_V <= L_r (1 + L_pi) / (1 - gamma L_g (1 + L_pi))."""
+    """Corollary D.11: L_V <= L_r (1 + L_pi) / (1 - gamma L_g (1 + L_pi))."""
     return reward * (1 + policy) / (1 - gamma * lipschitz * (1 + policy))
 
 
@@ -76,14 +79,27 @@ def draw(rng: np.random.Generator) -> Draw:
     gp = GP(_KERNEL, _NOISE**2, inputs)
     gp.add(inputs, dynamics(inputs) + _NOISE * (2.0 * rng.integers(0, 2, (points, 1)) - 1))
     start, phase = rng.uniform(-1, 1, 1), float(rng.uniform(0, 2 * np.pi))
-    own = _GAMMA * beta(_NORM, gp.gain(), DELTA, _NOISE, _NOISE)
-    own *= value_slope(_NORM / _KERNEL.length, _REWARD_NORM / _KERNEL.length, _POLICY, _GAMMA)
+    slope = _GAMMA * value_slope(_NORM / _KERNEL.length, _REWARD_NORM / _KERNEL.length, _POLICY, _GAMMA)
+    width = beta(_NORM, gp.gain(), DELTA, _NOISE, _NOISE)
     real = _paths(lambda x: dynamics(x)[:, 0], phase, start)
     imagined = _paths(lambda x: gp.predict(x)[0][:, 0], phase, start)
     returns = [_sums(paths, lambda x: reward(x)[:, 0], 1)[0] for paths in (real, imagined)]
-    inside, outside = (own * _sums(paths, lambda x: gp.predict(x)[1], 1)[0] for paths in (imagined, real))
+    inside, outside = (slope * width * _sums(paths, lambda x: gp.predict(x)[1], 1)[0] for paths in (imagined, real))
+    errors = [
+        slope * _sums(paths, lambda x: np.abs(gp.predict(x)[0] - dynamics(x))[:, 0], 1)[0] for paths in (imagined, real)
+    ]
+    seen = reward(np.concatenate([*real, *imagined]))
     steep = _GAMMA * (1 + _POLICY) * _steepest(lambda x: gp.predict(x)[0][:, 0])
-    return Draw(abs(returns[0] - returns[1]), inside, outside, _measured_slope(dynamics, reward, phase), steep)
+    return Draw(
+        abs(returns[0] - returns[1]),
+        inside,
+        outside,
+        errors[0],
+        errors[1],
+        float(np.ptp(seen)) * float(_POWERS.sum()),
+        _measured_slope(dynamics, reward, phase),
+        steep,
+    )
 
 
 def _measured_slope(dynamics: Member, reward: Member, phase: float) -> float:
@@ -103,21 +119,28 @@ def _steepest(function: Callable[[Array], Array]) -> float:
 def study(options: Simulation) -> Findings:
     """How often each side fails, and how wide it is."""
     draws = [draw(np.random.default_rng([options.seed, i])) for i in range(options.draws)]
-    difference, imagined, real, slope, model = (np.array(column) for column in zip(*draws, strict=True))
+    difference, imagined, real, inside, outside, trivial, slope, model = (
+        np.array(column) for column in zip(*draws, strict=True)
+    )
     limit = value_slope(_NORM / _KERNEL.length, _REWARD_NORM / _KERNEL.length, _POLICY, _GAMMA)
     cases = {
         "returns, sums in the mean model": (difference, imagined),
         "returns, sums in the true system": (difference, real),
+        "returns, true error, sums in the mean model": (difference, inside),
+        "returns, true error, sums in the true system": (difference, outside),
         "slope of the value (corollary)": (slope, np.full_like(slope, limit)),
     }
     rows = [
         {"inequality": name, "fails": float((left > right + 1e-9).mean())}
         | {"left": interval(left).mean, "right": interval(right).mean, "tightest": float(np.max(left / right))}
+        | {"below_trivial": None if left is slope else float((right < trivial).mean())}
         for name, (left, right) in cases.items()
     ]
     notes = [
         f"{options.draws} systems with noise of +-{_NOISE:g}, all {2**_STEPS} paths of {_STEPS} steps. left and "
-        "right: means of both sides; tightest: largest left over right.",
+        "right: means of both sides; tightest: largest left over right; below trivial: share of systems where the "
+        "right side is below what the span of the reward alone says of the left one. true error: |mu - g*| in place of "
+        "beta sigma.",
         "gamma L (1 + L_pi) of the mean dynamics, which the second inequality's proof needs below 1 and no "
         f"assumption bounds: {float((model >= 1).mean()):.3g} of the systems have it at 1 or above (largest "
         f"{model.max():.3g}).",

@@ -163,7 +163,6 @@ def _realised(sketch: _Sketch, grid: Grid, dynamics: Kernel, reward: Kernel, noi
 def random_system(
     rng: np.random.Generator,
     kernel: str,
-    noise: str = "gaussian",
     states: int = 21,
     actions: int = 4,
     horizon: int = 6,
@@ -181,8 +180,8 @@ def random_system(
         choices,
         change(inputs).reshape(states, actions, 1),
         worth(inputs).reshape(states, actions),
-        Noise(noise, 0.1),
-        Noise(noise, 0.1),
+        Noise("gaussian", 0.1),
+        Noise("gaussian", 0.1),
         int(rng.integers(states)),
         horizon,
         gamma,
