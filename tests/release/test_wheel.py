@@ -49,7 +49,7 @@ def test_the_metadata_of_the_wheel(built: Built) -> None:
     assert header["License-Expression"] == "MIT" and any(name.endswith("licenses/LICENSE") for name in found)
     assert header["Requires-Python"] == "<3.14,>=3.11"
     assert b"ubp2 = ubp2.__main__:run" in scripts
-    assert "teaches an agent by comparing" in header.get_payload()
+    assert "which of these two clips is better?" in header.get_payload()
 
 
 def test_the_archive_holds_what_its_tests_need(built: Built) -> None:
