@@ -32,7 +32,7 @@ def _find_modules_here() -> None:
 
     It comes last: nothing that lies there takes the place of what is installed.
     """
-    with contextlib.suppress(FileNotFoundError):  # the folder may be gone
+    with contextlib.suppress(OSError):  # the folder may be gone, or closed to us
         if not sys.flags.safe_path and os.getcwd() not in sys.path:
             sys.path.append(os.getcwd())
 

@@ -296,7 +296,8 @@ def _run(
 
 def _last_evaluation(folder: Path) -> dict[str, float]:
     rows = [row for row in read_metrics(folder) if row["kind"] == "eval"]
-    return {name: value for name, value in rows[-1].items() if name not in ("kind", "decision")} if rows else {}
+    about = ("kind", "decision", "labels/asked")
+    return {name: value for name, value in rows[-1].items() if name not in about} if rows else {}
 
 
 _RUNS = itertools.count()

@@ -39,7 +39,7 @@ def test_the_same_command_again_keeps_questions_and_answers(tmp_path: Path) -> N
         assert len(store.given()) == 1 and store.waiting() == 3
     with pytest.raises(UserError, match=r"another dataset: --pairs was 4 and is 9; --length was 5 and is 6; name ano"):
         prepare([tmp_path / "one"], out, pairs=9, length=6)
-    with pytest.raises(UserError, match=r"none that --dataset made; .* ubp2 label .*one"):
+    with pytest.raises(UserError, match=r"does not say which dataset it was made of; .* ubp2 label .*one"):
         prepare([out], tmp_path / "one", pairs=4, length=5)
 
 

@@ -317,7 +317,7 @@ def test_a_full_disk_is_said_and_the_answer_can_be_sent_again(
     assert "/home" not in reply.text and "/home/me/labels.sqlite" in caplog.text
     monkeypatch.setattr(here.desk, "progress", full)
     told = open_page.post("/api/next", {"annotator": "ann"}).json()["error"]
-    assert told == "the server cannot read its files now (the disk is full); this is tried again"
+    assert told == "the server cannot use its files now (the disk is full); this is tried again"
     monkeypatch.undo()
     assert open_page.post("/api/next", {"annotator": "ann"}).json()["pair"]["id"] == pair
     assert open_page.post("/api/answer", said).json()["stored"] is True

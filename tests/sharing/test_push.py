@@ -121,7 +121,7 @@ def test_what_a_person_wrote_is_not_deleted(run: Path, tmp_path: Path, monkeypat
     (out / "README.md").unlink()
     assert assemble(run, "me/reach", out).notes == [] and (out / "README.md").stat().st_size > 1000
     (out / "config.yaml").write_text("mine", encoding="utf-8")
-    with pytest.raises(UserError, match=r"config.yaml in .* changed after ubp2 push wrote it"):
+    with pytest.raises(UserError, match=r"config.yaml in .* is not as ubp2 push recorded it"):
         assemble(run, "me/reach", out)
     assert (out / "config.yaml").read_text(encoding="utf-8") == "mine" and (out / "policy.npz").is_file()
 

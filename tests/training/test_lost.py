@@ -129,7 +129,7 @@ class Once(Reach):
         return super().step(action)
 
 
-@pytest.mark.parametrize("how", ["dies", "hangs"])
+@pytest.mark.parametrize("how", ["dies", pytest.param("hangs", marks=pytest.mark.slow)])
 def test_an_evaluation_whose_environment_is_lost_has_the_outcome_it_would_have_had(tmp_path: Path, how: str) -> None:
     config = tiny(steps=150, environment={"in_process": False, "patience": 3.0}, evaluation={"every": 70})
     (undisturbed,) = run(config, tmp_path / "undisturbed", 1, Reach)

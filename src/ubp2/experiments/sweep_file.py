@@ -241,7 +241,7 @@ def _check_places(values: Mapping[str, Any]) -> None:
             raise _Mistake(f"{min(both)} stands in {first} and in {second}; leave it in one of them", second, min(both))
     for place in ("methods", "grid"):
         for name in sorted(names[place]):
-            if name.startswith("environment."):
+            if name.startswith("environment.") and name in SETTINGS:
                 raise _Mistake(
                     f"{name} changes the task, which all methods share; it stands in settings, and other values of it "
                     f"are sweeps of their own, whose runs ubp2 report --vary {name} shows together",

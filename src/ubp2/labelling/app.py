@@ -191,7 +191,7 @@ def _cannot_save(request: Request, error: Exception) -> Response:
     why = str(error).partition(";")[0].rpartition(": ")[2]
     if request.url.path in KEPT:
         return _json({"error": f"the server cannot save now ({why}); your answer is kept here and sent again"}, 503)
-    return _json({"error": f"the server cannot read its files now ({why}); this is tried again"}, 503)
+    return _json({"error": f"the server cannot use its files now ({why}); this is tried again"}, 503)
 
 
 def _http_error(request: Request, error: Exception) -> Response:

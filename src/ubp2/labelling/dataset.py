@@ -65,7 +65,7 @@ def _require_same(out: Path, made_of: dict[str, Any]) -> None:
     known = Run.open(out).info().get("dataset")
     serve = f"name another folder, or serve its questions as they are: ubp2 label {shlex.quote(str(out))}"
     if known is None:
-        raise UserError(f"{out} is a run, and none that --dataset made; {serve}")
+        raise UserError(f"{out} is a run that does not say which dataset it was made of; {serve}")
     different = [
         f"--{name} was {_words(known[name])} and is {_words(made_of[name])}"
         for name in made_of

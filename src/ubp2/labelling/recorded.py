@@ -35,8 +35,10 @@ class Recorded:
         """Return an episode that has the decisions [start, start + length)."""
         archive = self._opened()
         with _unnamed():
-            count = len(archive)
-            episode = archive.read(index) if 0 <= index < count else None
+            count, episode = len(archive), None
+            if 0 <= index < count:
+                with contextlib.suppress(IndexError):  # a trainer that was resumed took it back in between
+                    episode = archive.read(index)
         if episode is None:
             raise UserError(f"there is no such clip: episode {index} is not among the {count} that are recorded")
         if not (start >= 0 and length >= 1 and start + length <= len(episode.action)):

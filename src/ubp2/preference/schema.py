@@ -1,7 +1,7 @@
 """The tables of the label store, as they were and as they are.
 
 Rows are added and never removed, and what was asked and answered is never changed: of a question only whether it is
-current, and since which decision, and of a note its value. Triggers hold it.
+current, and since which decision, and of a note its value. Triggers hold it for all tables but the notes.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ among them: info.json (host, command), the label store, the address of a page fo
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -71,19 +72,22 @@ def _empty(out: Path) -> dict[str, str]:
     """
     out.mkdir(parents=True, exist_ok=True)
     record = out / WRITTEN
-    written: dict[str, str] = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
+    written: dict[str, str] = {}
+    if record.is_file():
+        with contextlib.suppress(ValueError):  # a kill cut it short: then nothing is known
+            written = json.loads(record.read_text(encoding="utf-8"))
     others = sorted(path.name for path in out.iterdir() if path.name not in (*written, WRITTEN))
     if others:
         raise UserError(
-            f"{out} holds other things ({', '.join(others[:3])}), which ubp2 push did not write; choose another folder "
-            f"with --out"
+            f"{out} holds other things ({', '.join(others[:3])}), which this ubp2 push has no record of writing; "
+            f"remove them, or choose another folder with --out"
         )
     now = _digests(out)
     changed = [name for name in now if now[name] != written[name]]
     own = [name for name in changed if name != "README.md"]
     if own:
         raise UserError(
-            f"{', '.join(own)} in {out} changed after ubp2 push wrote it, and would be written over; remove it, or "
+            f"{', '.join(own)} in {out} is not as ubp2 push recorded it, and would be written over; remove it, or "
             f"choose another folder with --out"
         )
     for name in now.keys() - set(changed):

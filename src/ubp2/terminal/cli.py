@@ -136,7 +136,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         except SystemExit as asked:  # of `signals.left_early`: there is nothing to save
             if asked.code != CHECKPOINTED:
                 raise
-            return _fail("told to stop while there was nothing to save: run the same again", results, CHECKPOINTED)
+            advice = "go on with ubp2 train --resume RUN if its folder is there, else run the same again"
+            return _fail(f"told to stop where no checkpoint was being written: {advice}", results, CHECKPOINTED)
         except BrokenPipeError:  # the reader of our output, such as head, has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), (results or sys.stdout).fileno())
             return 0

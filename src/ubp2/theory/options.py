@@ -205,6 +205,10 @@ _LEAST = {  # of each number that a study may take; several numbers are each loo
 def check(what: _Common) -> None:
     """Refuse what cannot be computed, before anything heavy is imported."""
     check_least(what, _LEAST)
+    if isinstance(what, Gain) and max(what.dimensions, default=1) > 12:
+        raise UserError(
+            f"--dimensions are at most 12, because all corners of the cube are candidates, got {max(what.dimensions)}"
+        )
     for name in ("dimensions", "epsilon"):
         if getattr(what, name, None) == ():
             raise UserError(f"--{name} needs at least one number, such as --{name} 1")

@@ -60,7 +60,7 @@ def due(crew: Crew, counters: Counters, t: int) -> np.ndarray:
 
 
 def ask(crew: Crew, agent: Agent, programs: Programs, state: State, ended: list[int]) -> None:
-    """Sessions: Algorithm 2 chooses, the store keeps, the teacher answers, the agents take the answers."""
+    """Sessions: the strategy chooses, the store keeps, the teacher answers, the agents take the answers."""
     config, counters, device, t = crew.config, state.counters, state.device, state.counters.decision
     if config.ceiling:
         return
@@ -139,7 +139,8 @@ def closing_note(crew: Crew, counters: Counters) -> str | None:
     if config.ceiling or not given(prefs.budget) or (counters.sessions.all() and counters.labels.all()):
         return None
     if not counters.sessions.all():
-        if not labels_that_fit(prefs, config.steps, spec.episode_decisions):
+        early = (counters.episode > counters.decision // spec.episode_decisions).any()  # episodes that ended early
+        if not early and not labels_that_fit(prefs, config.steps, spec.episode_decisions):
             sooner = "every" if prefs.first is None else "first"
             return (
                 f"nothing was asked: no episode ends between decision {first_session(prefs)}, the first session, and "

@@ -94,8 +94,8 @@ def _evaluate(crew: Crew, agent: Agent, programs: Programs, state: Any, counters
             own += more
     correlations = reward_correlations(programs, state, episodes, envs.spec.episode_decisions)
     for member, row, correlation, asked in zip(crew.members, rows, correlations, counters.asked, strict=True):
-        row |= {"reward/rank_correlation": correlation, "labels/asked": float(asked)}  # by it is told who acts now
-        member.metrics.write("eval", t, row)
+        row["reward/rank_correlation"] = correlation
+        member.metrics.write("eval", t, row | {"labels/asked": float(asked)})  # it says who acts now
     if envs.spec.has_success:
         best = [max(row[f"{name}/success_any"] for name in config.controllers) for row in rows]
         crew.progress.update(t, success=float(np.mean(best)))

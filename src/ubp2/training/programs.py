@@ -234,7 +234,7 @@ def _fit(agent: Agent, root: Array, state: Any, memory: Memory, due: Array, step
 def _select(
     config: Config, agent: Agent, strategy: Strategy, root: Array, state: Any, memory: Memory, step: Array
 ) -> Selection:
-    """Algorithm 2: draw candidate pairs, let the members judge them, keep the K that the strategy chooses."""
+    """Draw candidate pairs, let the members judge them, keep the K that the strategy (Algorithm 2, say) chooses."""
     preferences = config.preferences
     k_segments, k_strategy = jax.random.split(_fold(root, jnp.int32(STREAMS["select"]), step))
     segments, places = candidates.draw(preferences, memory.replay, k_segments)

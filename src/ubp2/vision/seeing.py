@@ -35,7 +35,8 @@ class Stack:
             raise UserError(f"visual.frames must be at least 1, got {frames}")
         self._encoder, self._shape = encoder, (size, pixels, pixels, 3)
         self._recent = np.zeros((size, frames, encoder.features), np.float32)
-        self._whole = jax.default_backend() == "gpu"  # a batch of another size would be another program there
+        # On a GPU a batch of another size is another program; in an encoder of somebody's own it may change digits.
+        self._whole = jax.default_backend() == "gpu" or ":" in encoder.name
 
     def start(self, frames: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
         """Observations at the start of episodes: the features of the first frame, repeated."""

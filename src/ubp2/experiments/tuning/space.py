@@ -44,7 +44,7 @@ _MODEL_BASED = {
 _OPTIMISTIC = {
     "optimism.lambda_dynamics": {"log": [0.5, 20.0]},
     "optimism.lambda_reward": {"log": [0.1, 10.0]},
-    "preferences.strategy": ["uniform", "optimistic", "disagreement"],
+    "preferences.strategy": ["uniform", "promising", "optimistic", "disagreement"],
 }
 _SAC = {**_LEARNING, "sac.alpha_learning_rate": {"log": [3e-5, 1e-3]}}
 _PEBBLE = {**_SAC, "sac.epochs": [10, 50, 200], "preferences.strategy": ["uniform", "disagreement"], **_LABELS}

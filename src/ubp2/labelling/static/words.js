@@ -38,7 +38,7 @@ const keeps = (count) => `${count === 1 ? "Your answer is" : `${count} answers a
 /** What to say without a pair, and what can be done: "name" (give another), "again" (try now), "reload" or nothing. */
 export function noPair({ saving, trouble, why }) {
   const { name, count } = saving;
-  if (name === "shut" || trouble?.shut) return shut(saving.trouble ?? trouble, count);
+  if (name === "shut" || trouble?.shut) return shut(trouble?.shut ? trouble : saving.trouble, count);
   if (name === "offline") return { words: ["The server does not answer", `${keeps(count)} and sent when it is back. You can leave this page open.`] };
   if (trouble instanceof Refused) return { words: ["The server said no", sentence(trouble.message)], act: "name" };
   if (trouble) return { words: ["The server does not answer", `${sentence(trouble.message)} Trying again.`], act: "again" };
