@@ -128,7 +128,7 @@ def test_what_a_person_wrote_is_not_deleted(run: Path, tmp_path: Path, monkeypat
     own = tmp_path / "own"
     own.mkdir()
     (own / "README.md").write_text("mine", encoding="utf-8")
-    with pytest.raises(UserError, match=r"own holds other things \(README.md\), which ubp2 push did not write"):
+    with pytest.raises(UserError, match=r"own holds other things \(README.md\), which this ubp2 push has no record of"):
         assemble(run, "me/reach", own)
     assert [path.name for path in own.iterdir()] == ["README.md"]
 
