@@ -111,6 +111,7 @@ def test_the_command_compares(folders: tuple[Path, Path], capfd: pytest.CaptureF
     assert "| Task | ubp2 | short |" in capfd.readouterr().out
 
 
+@pytest.mark.slow  # the page is that of tests/evaluation/test_report.py
 def test_the_command_reports(folders: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     long, short = map(str, folders)
     theirs = tmp_path / "theirs.jsonl"

@@ -183,6 +183,7 @@ def test_each_seed_of_pebble_does_what_it_would_do_alone(tmp_path: Path) -> None
     assert fits[0] and fits[1] and fits[0] != fits[1], "the seeds must not learn together, or this proves little"
 
 
+@pytest.mark.slow
 def test_the_first_session_of_pebble_comes_when_it_should_and_asks_at_random(tmp_path: Path) -> None:
     """Whatever the strategy: a reward that has not been fitted has nothing to say."""
     asked = {}
