@@ -4,7 +4,7 @@
     python benchmarks/curves.py NAME --seeds 0 1 2 3 4 5 6 7 --together -- --env metaworld/door-close --preset best
     python benchmarks/curves.py --table NAME [NAME ...] [--at 10000 20000]
     python benchmarks/curves.py --versus door-close:20000 window-close:25000 [--methods ubp2 mbp]
-    python benchmarks/curves.py --versus door-close:20000 --methods metaworld/ubp2 horizon-3/ubp2
+    python benchmarks/curves.py --versus door-close:20000 --methods metaworld/ubp2 horizon-3/ubp2[,OTHER/ubp2]
     python benchmarks/curves.py --stability NAME [NAME ...]
 
 The first runs `ubp2 train` once a seed, side by side; the second all seeds in one program, as on a GPU. Both write
@@ -12,7 +12,8 @@ benchmarks/results/NAME.csv (a row for each seed and evaluation) and NAME.json (
 go to runs/NAME/; what exists is resumed, so the same command continues what was cut off. The third prints the
 interquartile mean over seeds of what is in such files, with a bootstrap interval of 95 %; with --at, as one table. The
 fourth sets TASK-METHOD.csv of two methods side by side, and gives the mean of their difference over tasks; as the fifth
-shows, a method may name its folder. The sixth says whether what was solved stayed solved.
+shows, a method may name its folder, or several with commas; the first that has the task is read. The sixth says whether
+what was solved stayed solved.
 """
 
 from __future__ import annotations
@@ -116,13 +117,20 @@ def side_by_side(paths: Sequence[Path], decisions: Sequence[int]) -> str:
     return "\n".join(lines)
 
 
+def raw(results: Path, task: str, method: str) -> Path:
+    """The scores of a method, "ubp2", "metaworld/ubp2" or "newer/ubp2,older/ubp2", on a task."""
+    places = [results / where for where in method.split(",")]
+    paths = [place.with_name(f"{task}-{place.name}.csv") for place in places]
+    return next((path for path in paths if path.exists()), paths[0])
+
+
 def versus(results: Path, tasks: Sequence[str], methods: Sequence[str], controller: str) -> str:
     """Success of two methods at one decision of each task, 'TASK:DECISION', and what the first is ahead."""
     lines = [f"| task | decisions | {' | '.join(methods)} | difference |", "|---" * (3 + len(methods)) + "|"]
     groups: list[np.ndarray] = []
     for name in tasks:
         task, _, at = name.partition(":")
-        paths = [(results / method).with_name(f"{task}-{Path(method).name}.csv") for method in methods]
+        paths = [raw(results, task, method) for method in methods]
         own = [_successes(read(path), controller, int(at)) for path in paths]
         if not all(scores.size for scores in own):
             sys.exit(f"{task}: not every one of {', '.join(methods)} has a {controller} evaluated at {at} decisions")

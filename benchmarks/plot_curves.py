@@ -6,7 +6,7 @@
 
 Success at any step over decisions: every seed as a thin line, the mean over the seeds of an evaluation as a thick one.
 The first form draws policy and planner of each file, the others the planner of TASK-METHOD.csv for each method, which
-may name its folder and a label.
+may name its folder and a label; of several folders, with commas, the first that has the task is read.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from curves import raw
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
@@ -64,8 +65,7 @@ def draw(axis: Axes, title: str, lines: Sequence[Line]) -> None:
 def _line(folder: Path, task: str, method: str) -> Line:
     """The planner of a method, "ubp2", "metaworld/ubp2" or "UBP2=metaworld/ubp2", on a task."""
     label, _, where = method.rpartition("=")
-    path = folder / where
-    return Line(label or path.name.upper(), path.with_name(f"{task}-{path.name}.csv"), "planner")
+    return Line(label or Path(where).name.upper(), raw(folder, task, where), "planner")
 
 
 def main() -> None:
