@@ -203,8 +203,8 @@ def single_episode(case: Case, policy: Array, best: float) -> dict[str, Check]:
 def optimistic_value_forever(case: Case, own: Coefficients, policy: Array, tail: Array, error: float = 0.0) -> float:
     """eta^UCB of definition 5.5: actions [H, S], then the estimated value of `tail` [S] and its bonus.
 
-    The estimate of the value is too low by `error` (assumption 5.3); its uncertainty is the sum of the others
-    (assumption 5.4 with alpha_r = alpha_d = 1).
+    The estimate of the value is `error` too low, or too high if that is negative (assumption 5.3); its uncertainty is
+    the sum of the others (assumption 5.4 with alpha_r = alpha_d = 1).
     """
     system, beliefs = case.system, case.beliefs
     end = optimistic(beliefs, own.value, own.value)[..., None]
@@ -231,7 +231,7 @@ def single_episode_forever(
     imagined, real = sums(system, beliefs, policy, tail)
     lambda_r, lambda_d = (_slope(case, own, forever=True) for own in (beliefs.reward_std, beliefs.dynamics_std))
     value = optimistic_value_forever(case, case.forever, policy, tail, error)
-    lost, granted = promised - value, system.gamma**system.horizon * error
+    lost, granted = promised - value, system.gamma**system.horizon * abs(error)
     regret, steps = best - real.reward, _steps(system, forever=True)
     trivial = steps * system.span
     paid = (a + c) * imagined.reward_std + c * imagined.dynamics_std + b * real.dynamics_std
