@@ -240,7 +240,7 @@ def single_episode_forever(
     spilled_r, spilled_d = imagined.reward_std - real.reward_std, imagined.dynamics_std - real.dynamics_std
     spans = (steps * float(np.ptp(own)) for own in (beliefs.reward_std, beliefs.dynamics_std))
     sides = {
-        "D.9": (regret, bound + lost + 2 * granted, trivial),
+        "D.9, corrected": (regret, bound + lost + 2 * granted, trivial),
         "D.9, step: r <= UCB + gamma^H eps - eta": (regret, promised + granted - real.reward, trivial),
         "D.9, step: UCB - gamma^H eps - eta <= bonuses": (value - granted - real.reward, paid, math.inf),
         "D.9, step: Sigma~ mu^r - Sigma~ r <= a Sigma~^r": (

@@ -111,13 +111,13 @@ _REGRETS: Sequence[tuple[str, str, str, Mapping[str, Any]]] = (
     ("pendulum", "RBF kernel, pendulum", _RATE, {"system": "pendulum"}),
     (
         "infinite-lq",
-        "linear kernel, without end",
+        "linear kernel, infinite horizon",
         "Theorem on regret, infinite horizon.",
         {"kernel": "linear", "infinite": True},
     ),
     (
         "infinite-hills",
-        "RBF kernel, without end, each bonus switched off",
+        "RBF kernel, infinite horizon, each bonus switched off",
         "Theorem on regret, infinite horizon, with the three bonuses of the objective.",
         {"infinite": True, "ablation": True},
     ),
