@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy import ndarray as Array
 
-from ubp2.theory.algorithm import Method, induced, optimum, run
-from ubp2.theory.learner import Knowledge, coefficients
+from ubp2.theory.algorithm import PLAN_HORIZON, Method, induced, optimum, run
+from ubp2.theory.grid import evaluate, evaluate_forever, plan_forever
+from ubp2.theory.learner import Knowledge, coefficients, optimistic, roll
 from ubp2.theory.options import Regret, Suboptimality
 from ubp2.theory.regret import SCALES, UNTUNED, column, study
 from ubp2.theory.suboptimality import study as study_planners
@@ -82,6 +84,26 @@ def test_a_planner_that_looks_at_everything_is_exact() -> None:
     own = coefficients(knowledge, 0.1)
     _, lost, _ = induced(system, knowledge.beliefs(), own, method, 1, np.random.default_rng(0))
     assert lost == pytest.approx(0, abs=1e-9)
+
+
+def test_replanning_at_every_step_does_not_maximise_the_objective() -> None:
+    """Assumption 5.6: in the agent's own model the best policy of the tail is worth far more than what it executes."""
+    system, method, rng = make_system("lq", "linear"), Method(scale=0.1, forever=True), np.random.default_rng(0)
+    knowledge = Knowledge(system)
+
+    def planned() -> tuple[Array, float, float]:
+        return induced(system, knowledge.beliefs(), coefficients(knowledge, 0.1, forever=True), method, 1, rng)
+
+    for _ in range(4):
+        knowledge.learn(*roll(system, system.law, planned()[0], rng))
+    beliefs, own = knowledge.beliefs(), coefficients(knowledge, 0.1, forever=True)
+    _, lost, promised = planned()
+    reward, tail = optimistic(beliefs, own.reward, own.dynamics), optimistic(beliefs, own.value, own.value)
+    other = plan_forever(beliefs.law, tail, system.gamma)[0]
+    end = evaluate_forever(beliefs.law, other, tail[..., None], system.gamma)
+    head = np.tile(other, (PLAN_HORIZON, 1))
+    worth = evaluate(beliefs.law, head, reward[..., None], system.gamma, end)[system.start, 0]
+    assert promised - lost < worth / 2 and worth <= promised + 1e-6
 
 
 def test_switched_off_bonuses_are_those_of_the_table() -> None:

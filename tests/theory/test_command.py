@@ -49,7 +49,9 @@ def test_text_for_people(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_page_has_every_study(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     small = ["--repeats", "1", "--episodes", "4", "--workers", "1", "--json"]
     assert main(["theory", "report", *small, "--out", str(tmp_path)]) == 0
-    data = json.loads(capfd.readouterr().out)
+    told = capfd.readouterr()
+    data = json.loads(told.out)
+    assert told.err.splitlines()[-1].startswith("14/14 ")
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert data["page"] == str(tmp_path / "index.html")
     for part in data["studies"]:

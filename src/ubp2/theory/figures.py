@@ -78,7 +78,7 @@ def _optimism(curves: Mapping[str, Any]) -> Figure:
     figure, panels = _panels(2, sharey=True)
     scales = np.array(curves["scales"], float)
     shown = np.where(scales > 0, scales, scales[scales > 0].min() / 3)
-    for axes, key, title in zip(panels, ("finite", "endless"), ("finite horizon", "without end"), strict=True):
+    for axes, key, title in zip(panels, ("finite", "endless"), ("finite horizon", "infinite horizon"), strict=True):
         for i, policy in enumerate(curves["policies"]):
             share = np.array(curves[key])[:, i]
             axes.plot(shown, share, **look(i).line, label=f"{policy} policy")

@@ -203,8 +203,8 @@ def single_episode(case: Case, policy: Array, best: float) -> dict[str, Check]:
 def optimistic_value_forever(case: Case, own: Coefficients, policy: Array, tail: Array, error: float = 0.0) -> float:
     """eta^UCB of definition 5.5: actions [H, S], then the estimated value of `tail` [S] and its bonus.
 
-    The estimate of the value is too low by `error` (assumption 5.3); its uncertainty is the sum of the others
-    (assumption 5.4 with alpha_r = alpha_d = 1).
+    The estimate of the value is `error` too low, or too high if that is negative (assumption 5.3); its uncertainty is
+    the sum of the others (assumption 5.4 with alpha_r = alpha_d = 1).
     """
     system, beliefs = case.system, case.beliefs
     end = optimistic(beliefs, own.value, own.value)[..., None]
@@ -231,7 +231,7 @@ def single_episode_forever(
     imagined, real = sums(system, beliefs, policy, tail)
     lambda_r, lambda_d = (_slope(case, own, forever=True) for own in (beliefs.reward_std, beliefs.dynamics_std))
     value = optimistic_value_forever(case, case.forever, policy, tail, error)
-    lost, granted = promised - value, system.gamma**system.horizon * error
+    lost, granted = promised - value, system.gamma**system.horizon * abs(error)
     regret, steps = best - real.reward, _steps(system, forever=True)
     trivial = steps * system.span
     paid = (a + c) * imagined.reward_std + c * imagined.dynamics_std + b * real.dynamics_std
@@ -240,7 +240,7 @@ def single_episode_forever(
     spilled_r, spilled_d = imagined.reward_std - real.reward_std, imagined.dynamics_std - real.dynamics_std
     spans = (steps * float(np.ptp(own)) for own in (beliefs.reward_std, beliefs.dynamics_std))
     sides = {
-        "D.9": (regret, bound + lost + 2 * granted, trivial),
+        "D.9, corrected": (regret, bound + lost + 2 * granted, trivial),
         "D.9, step: r <= UCB + gamma^H eps - eta": (regret, promised + granted - real.reward, trivial),
         "D.9, step: UCB - gamma^H eps - eta <= bonuses": (value - granted - real.reward, paid, math.inf),
         "D.9, step: Sigma~ mu^r - Sigma~ r <= a Sigma~^r": (

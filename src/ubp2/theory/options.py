@@ -112,7 +112,7 @@ class Regret(_Common):
     noise: NoiseName = "gaussian"
     """Noise of the state."""
     infinite: Switch = False
-    """Without end, with a terminal value, in place of a fixed horizon."""
+    """Infinite horizon, with a terminal value, in place of a fixed one."""
     ablation: Switch = False
     """In place of the shares, agents that lack one of the bonuses, or have one alone; needs --infinite."""
 

@@ -44,9 +44,8 @@ def study(options: Regret) -> Findings:
     curves = {label: column(own, "regret") for label, own in runs.items()}
     best = optimum(system, options.infinite)
     rows = [row(label, own) | _promises(runs[label], best) for label, own in curves.items()]
-    title = (
-        f"{name}, {NAMES[options.kernel]} kernel, {'without end' if options.infinite else f'horizon {system.horizon}'}"
-    )
+    horizon = "infinite horizon" if options.infinite else f"horizon {system.horizon}"
+    title = f"{name}, {NAMES[options.kernel]} kernel, {horizon}"
     notes = [
         f"{options.repeats} agents a row, {options.episodes} episodes. exponent p: the mean cumulative regret grows as "
         "C + c N^p, by what the second half of the episodes adds over what the second quarter adds (1: as much an "

@@ -6,13 +6,14 @@ import html
 import io
 import multiprocessing
 import os
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ubp2.bench.report import shown
 from ubp2.evaluation import page
+from ubp2.terminal.progress import say
 from ubp2.theory.answer import answered, write
 from ubp2.theory.figures import draw, save
 from ubp2.theory.options import (
@@ -111,13 +112,13 @@ _REGRETS: Sequence[tuple[str, str, str, Mapping[str, Any]]] = (
     ("pendulum", "RBF kernel, pendulum", _RATE, {"system": "pendulum"}),
     (
         "infinite-lq",
-        "linear kernel, without end",
+        "linear kernel, infinite horizon",
         "Theorem on regret, infinite horizon.",
         {"kernel": "linear", "infinite": True},
     ),
     (
         "infinite-hills",
-        "RBF kernel, without end, each bonus switched off",
+        "RBF kernel, infinite horizon, each bonus switched off",
         "Theorem on regret, infinite horizon, with the three bonuses of the objective.",
         {"infinite": True, "ablation": True},
     ),
@@ -136,17 +137,25 @@ def make(options: Report, folder: Path) -> list[dict[str, Any]]:
     """Run all studies, slow ones first and some at a time; write their files and the page; return their data."""
     wanted = parts(options)
     order = sorted(wanted, key=lambda part: part.name not in _SLOW)
-    if options.workers == 1:
-        found = {part.name: answered(part.options) for part in order}
-    else:
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # many small products, and a core for each study
-        context = multiprocessing.get_context("spawn")  # jax does not survive a fork
-        with ProcessPoolExecutor(options.workers, mp_context=context) as pool:
-            found = dict(zip((p.name for p in order), pool.map(answered, (p.options for p in order)), strict=True))
-    for part in wanted:
-        write(found[part.name], folder, part.name)
+    found: dict[str, dict[str, Any]] = {}
+    for part, data in _studied(order, options.workers):
+        found[part.name] = data
+        write(data, folder, part.name)  # at once, so that it stays if the report is stopped
+        say(f"{len(found)}/{len(wanted)} {part.name}")
     (folder / PAGE).write_text(_page(wanted, found, options), encoding="utf-8")
     return [{"name": part.name} | found[part.name] for part in wanted]
+
+
+def _studied(order: Sequence[Part], workers: int) -> Iterator[tuple[Part, dict[str, Any]]]:
+    """Each study with its data, as they end."""
+    if workers == 1:
+        yield from ((part, answered(part.options)) for part in order)
+        return
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # many small products, and a core for each study
+    context = multiprocessing.get_context("spawn")  # jax does not survive a fork
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        running = {pool.submit(answered, part.options): part for part in order}
+        yield from ((running[done], done.result()) for done in as_completed(running))
 
 
 def _page(wanted: Sequence[Part], found: Mapping[str, Mapping[str, Any]], options: Report) -> str:

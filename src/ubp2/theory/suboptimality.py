@@ -37,9 +37,9 @@ def study(options: Suboptimality) -> Findings:
         curves[label] = regret.cumsum(axis=1).tolist()
     notes = [
         f"{_SYSTEM}, {_KERNEL} kernel, {options.repeats} agents a row, {options.episodes} episodes; every bonus is one "
-        "posterior deviation. lost: optimistic value that the planner left lying, summed over episodes; may lose: the "
-        "theorem's N (1 - gamma^T) / (1 - gamma) epsilon. The theorem is about regret without end; here the horizon is "
-        "fixed, for which the paper says that the same term is added."
+        "posterior deviation. lost: optimistic value that the planner missed, summed over episodes; may lose: the "
+        "theorem's N (1 - gamma^T) / (1 - gamma) epsilon. The theorem has an infinite horizon; here it is fixed, for "
+        "which the paper says that the same term is added."
     ]
     title = "Planner suboptimality"
     return Findings("suboptimality", {title: rows}, {"title": title, "cumulative": curves}, notes)
