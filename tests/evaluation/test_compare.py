@@ -43,6 +43,8 @@ def test_difference_interval_probability_and_test(folders: tuple[Path, Path]) ->
     grid = as_grid(found)
     assert grid.rows[0].name == "Door Close" and grid.rows[0].cells[0].bold
     assert "They differ in planner.horizon 7 against 3." in grid.notes
+    assert duel.interval[0] > 0 and grid.rows[0].cells[2].mark == "*" and not grid.rows[0].cells[2].bold
+    assert grid.notes[0] == "An asterisk: the interval of the difference lies clear of 0."
     assert as_data(found)["tasks"][0]["wilcoxon_pairs"] == 6
 
 

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from tests.evaluation import made
 from tests.evaluation.test_plots import make_run
 from ubp2.errors import UserError
 from ubp2.evaluation import figures
 from ubp2.evaluation.looks import look
 from ubp2.evaluation.results import Series
+from ubp2.evaluation.scores import score
 
 
 def one(
@@ -132,6 +134,24 @@ def test_methods_are_scored_at_the_same_decisions() -> None:
     rising = [one(seed=s, score=np.linspace(0.1, 0.8, 8)) for s in range(2)]
     cut = [one(method="cut", seed=s, end=20, score=np.linspace(0.1, 0.4, 4)) for s in range(2)]
     assert "0.50 [0.50, 0.50]" in text(figures.improvement([*rising, *cut], "cut"))
+
+
+def test_figures_of_numbers_are_over_the_decisions_of_the_table() -> None:
+    """Evaluations at 5, 10, 15 ... 40 and at 4, 8, 12 ... 40 thousand decisions meet at 20 and 40 thousand alone."""
+    decision = np.arange(4, 41, 4) * 1000
+    rough = [one(seed=s, score=np.array([0.1, 0.9, 0.1, 0.5, 0.1, 0.9, 0.1, 0.7])) for s in range(2)]
+    other = [one(method="other", seed=s, decision=decision, score=decision / 40_000, labels=decision) for s in range(2)]
+    runs = [dataclasses.replace(own, steps=40_000) for own in (*rough, *other)]
+    widths = [bar.get_width() for bar in figures.bars(runs).axes[0].patches]  # pyright: ignore[reportAttributeAccessIssue]
+    table = score(made.results(*runs))
+    assert widths == pytest.approx([table.entries["metaworld/door-close", name].value for name in ("ubp2", "other")])
+    assert widths == pytest.approx([60, 75])
+
+
+def test_a_method_that_meets_nobody_does_not_cost_the_others_their_profile() -> None:
+    begun = one("metaworld/other", "begun", decision=np.array([500]), score=np.zeros(1), labels=np.zeros(1))
+    drawn = text(figures.profiles([*many(1, 2), one("metaworld/other", "m0"), begun]))
+    assert "m0 (3 seeds)" in drawn and "m1 (3 seeds)" in drawn and "begun" not in drawn
 
 
 def test_bars_give_the_tables_numbers() -> None:

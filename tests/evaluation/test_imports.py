@@ -56,6 +56,11 @@ def test_a_seed_that_ends_early_is_not_finished(tmp_path: Path) -> None:
     assert first.finished and not second.finished and second.steps == 200
 
 
+def test_what_a_file_says_about_the_length_of_each_seed_counts(tmp_path: Path) -> None:
+    path = file(tmp_path / "a.csv", f"{HEAD},steps", "t,m,0,100,1,100", "t,m,1,200,1,200", "t,m,2,100,1,")
+    assert [(one.steps, one.finished) for one in read_file(path)] == [(100, True), (200, True), (200, False)]
+
+
 WRONG = {
     (
         "t,m,0,100,1.5",

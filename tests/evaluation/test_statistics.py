@@ -120,6 +120,12 @@ def test_interval_of_single_seeds_is_not_known() -> None:
     assert np.isnan(iqm_band(np.ones((1, 4)))).all()
 
 
+def test_one_seed_beside_many_leaves_no_interval_that_lacks_its_spread() -> None:
+    many, one = np.arange(6) / 5, np.zeros(1)
+    assert np.isnan(interval([many, one], lambda groups: float(groups[0].mean() - groups[1].mean()))).all()
+    assert np.isnan(over_time_interval([many[:, None], one[:, None]])).all()
+
+
 @pytest.mark.parametrize("count", [2, 3, 5, 8, 15])
 def test_fast_band_is_the_interval(count: int) -> None:
     """Of scores with ties, as success rates have them."""

@@ -85,6 +85,7 @@ def test_too_few_seeds_are_told() -> None:
         "Not tested against ubp2: mbp on Door Close; 1 pair of seeds cannot reach p < 0.05, whatever they say: 5 can."
     )
     assert cells(grid)["ubp2"][0] == f"50.0 ({GAP})" and grid.columns == ("Door Close", "Rank")
+    assert grid.notes[0] == "1 seed for each method and task."
 
 
 def test_methods_are_compared_on_the_evaluations_that_all_have() -> None:

@@ -46,6 +46,17 @@ def test_states_are_read_from_the_folders(tmp_path: Path) -> None:
     assert text.endswith("1 failed, 1 running, 1 waiting, 1 finished")
 
 
+def test_the_score_is_there_however_long_ago_it_was_seen(tmp_path: Path) -> None:
+    """A run writes about 1,200 bytes every hundred decisions, and may be evaluated every 20,000."""
+    own = groups(tmp_path)[0]
+    evaluated(own, 200, 0.25)
+    with (own.folder / "metrics.jsonl").open("a", encoding="utf-8") as stream:
+        for decision in range(300, 20_300, 100):
+            stream.write(json.dumps({"kind": "train", "decision": decision, "loss": "x" * 1200}) + "\n")
+    found = board.row(own)
+    assert (found.decision, found.score) == (20_200, ("success", 0.25))
+
+
 def test_the_live_table_stands_above_the_bar_and_follows_the_runs(tmp_path: Path) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from tests.experiments.sweeps import waited
+from ubp2.config.files import overridden
 from ubp2.config.presets import preset
-from ubp2.experiments import execution
+from ubp2.experiments import execution, running
 from ubp2.experiments.catalogue import Acting
 from ubp2.experiments.cells import Cell, Group
 from ubp2.experiments.execution import Workers
@@ -124,6 +127,52 @@ def test_what_ended_before_its_first_checkpoint_starts_anew(tmp_path: Path, monk
     monkeypatch.setattr(workers, "_call", lambda arguments, log: calls.append(arguments) or 0)
     list(workers.run([own], clips=False))
     assert not own.folder.exists() and "--out" in calls[0] and "--resume" not in calls[0]
+
+
+def test_what_people_have_answered_is_kept_without_a_checkpoint_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = group(tmp_path)
+    own = replace(own, cell=replace(own.cell, config=overridden(own.cell.config, {"teacher": "human"})))
+    own.folder.mkdir(parents=True)
+    for name in ("config.yaml", "info.json", "labels.sqlite"):
+        (own.folder / name).write_text("{}", encoding="utf-8")
+    calls: list[list[str]] = []
+    workers = Workers(jobs=1, retries=0, say=lambda _: None)
+    monkeypatch.setattr(workers, "_call", lambda arguments, log: calls.append(arguments) or 0)
+    list(workers.run([own], clips=False))
+    assert calls == [["train", "--quiet", "--resume", str(own.folder)]] and (own.folder / "labels.sqlite").exists()
+
+
+def test_a_clip_that_cannot_be_made_does_not_end_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = Workers(jobs=1, retries=0, say=lambda _: None)
+
+    def call(arguments: list[str], log: Path) -> int:
+        if arguments[0] == "eval":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return 0
+
+    monkeypatch.setattr(workers, "_call", call)
+    (outcome,) = workers.run([group(tmp_path)], clips=True)
+    assert outcome.state == "finished"
+
+
+def test_a_folder_that_cannot_be_looked_at_for_once_can_still_be_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "_EVERY", 0.01)
+    looks: list[None] = []
+    stopped = threading.Event()
+
+    def look() -> None:
+        looks.append(None)
+        if len(looks) == 1:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    with running.stopped_by_file(tmp_path, stopped.set, look):
+        assert waited(lambda: len(looks) > 1, 30)
+        (tmp_path / running.STOP).touch()
+        assert stopped.wait(30)
 
 
 def test_a_folder_that_somebody_writes_to_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,6 +80,14 @@ def test_a_longer_plan_costs_more_and_the_policy_costs_less(tmp_path: Path) -> N
     assert None not in seconds and seconds[0] < seconds[1] < 2 * seconds[0]  # type: ignore[operator]
 
 
+def test_evaluations_at_the_end_alone_cost_less_than_every_few_thousand_decisions() -> None:
+    def seconds(every: int) -> float:
+        (cell,) = made(tasks=("door-close",), methods=("ubp2",), settings={"evaluation.every": every})
+        return given(costs.estimate(Group(cell, 0, 10), "paper", 100, {}, "gpu").seconds)
+
+    assert seconds(0) < seconds(100_000) < seconds(5000)
+
+
 def test_an_unknown_rate_is_said_to_be_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(costs, "RATES", {})
     (cell,) = made(out=tmp_path, tasks=("door-close",), methods=("ubp2",))

@@ -174,12 +174,10 @@ def as_grid(comparison: Comparison) -> Grid:
     a, b = comparison.names
     rows = []
     for duel in comparison.duels:
-        low, high = duel.interval
-        sure = not math.isnan(low) and (low > 0 or high < 0)
         cells = (
             Cell(f"{duel.values[0]:.1f}", duel.values[0] > duel.values[1]),
             Cell(f"{duel.values[1]:.1f}", duel.values[1] > duel.values[0]),
-            Cell(f"{duel.difference:+.1f}{_bracket(duel.interval, '+.1f')}", sure),
+            Cell(f"{duel.difference:+.1f}{_bracket(duel.interval, '+.1f')}", mark="*" if _apart(duel) else ""),
             Cell(f"{duel.improvement:.2f}{_bracket(duel.improvement_interval, '.2f')}"),
             Cell(GAP if duel.test is None or duel.test.refused else f"{duel.test.p:.3f}"),
             Cell(f"{duel.seeds[0]} / {duel.seeds[1]}"),
@@ -198,6 +196,12 @@ def as_grid(comparison: Comparison) -> Grid:
     )
 
 
+def _apart(duel: Duel) -> bool:
+    """Whether the interval of the difference lies clear of 0; one that is not known (NaN) does not."""
+    low, high = duel.interval
+    return low > 0 or high < 0
+
+
 def _bracket(interval: tuple[float, float], form: str) -> str:
     low, high = interval
     return "" if math.isnan(low) else f" [{low:{form}}, {high:{form}}]"
@@ -205,6 +209,8 @@ def _bracket(interval: tuple[float, float], form: str) -> str:
 
 def _notes(comparison: Comparison, shown: Mapping[str, str]) -> list[str]:
     notes = ["Wilcoxon: exact signed-rank test, two-sided, over seeds that both have, each averaged over time."]
+    if any(_apart(duel) for duel in comparison.duels):
+        notes.insert(0, "An asterisk: the interval of the difference lies clear of 0.")
     for duel in comparison.duels:
         if duel.test and duel.test.refused and duel.task:
             notes.append(f"Not tested on {shown[duel.task]}: {duel.test.refused}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ import numpy as np
 
 from ubp2.storage.runs import Run, read_metrics
 
-__all__ = ["Curve", "RunCurves", "aligned", "mean_curve", "read_run"]
+__all__ = ["Curve", "RunCurves", "aligned", "mean_curve", "read_run", "shared"]
 
 
 class Curve(NamedTuple):
@@ -52,7 +53,7 @@ def mean_curve(curves: Iterable[Curve]) -> Curve:
 
 
 def aligned(curves: Iterable[Curve]) -> tuple[np.ndarray, np.ndarray]:
-    """Seeds as one matrix: the decisions [T] that all of them have, and the values [N, T] there, seeds in their order.
+    """Seeds as one matrix, for lines: the decisions [T] that all have, and the values [N, T] there, in order.
 
     Only what was measured is used, as long as that keeps more than half of the evaluations that the sparsest seed has
     in the span that all cover; where evaluations fall between each other's, values are linear between measurements.
@@ -68,6 +69,18 @@ def aligned(curves: Iterable[Curve]) -> tuple[np.ndarray, np.ndarray]:
     if common.any() and 2 * common.sum() > min(own.sum() for own in shared):
         grid = grid[common]
     return grid, _on(grid, known)
+
+
+def shared(curves: Iterable[Curve]) -> tuple[np.ndarray, np.ndarray]:
+    """Seeds as one matrix, for numbers: the decisions [T] at which all were measured, and the values [N, T] there.
+
+    Nothing is filled in; gaps (NaN) count as not measured.
+    """
+    known = [Curve(decision[there], value[there]) for decision, value in curves for there in [~np.isnan(value)]]
+    if not known:
+        return np.zeros(0), np.zeros((0, 0))
+    common = functools.reduce(np.intersect1d, (curve.decision for curve in known))
+    return common, np.stack([curve.value[np.searchsorted(curve.decision, common)] for curve in known])
 
 
 def _covered(curves: Sequence[Curve]) -> np.ndarray:

@@ -16,6 +16,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,9 +110,10 @@ def read_file(
         groups[*named, line.count_in("seed")].append(line)
     last: dict[tuple[str, str], int] = defaultdict(int)
     series = [_series(key, own, score) for key, own in groups.items()]
-    for one in series:  # a seed that ends before its like was not finished
+    for one in series:
         last[one.task, one.method] = max(last[one.task, one.method], int(one.decision[-1]), one.steps)
-    return [Series(**{**vars(one), "steps": last[one.task, one.method]}) for one in series]
+    # Where nothing says how far a seed was to go, one that ends before its like was not finished.
+    return [replace(one, steps=one.steps or last[one.task, one.method]) for one in series]
 
 
 def _lines(path: Path) -> Iterator[_Line]:

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ubp2.errors import UserError
-from ubp2.evaluation.curves import Curve, aligned
+from ubp2.evaluation.curves import Curve, shared
 from ubp2.evaluation.plots import COLOURS, STYLE
 from ubp2.evaluation.results import Series
 
@@ -83,11 +83,11 @@ def by_task(series: Iterable[Series]) -> dict[str, dict[str, list[Series]]]:
 def task_curves(groups: Mapping[str, Sequence[Series]]) -> dict[str, np.ndarray]:
     """The scores [N, T] of each method's runs on a task, at the decisions that every run of every method has.
 
-    A mean over more of the training is a higher one, so that methods are compared over the same of it. Empty where the
-    runs have no decision in common.
+    They are the decisions of the table. A mean over more of the training is a higher one, so that methods are compared
+    over the same of it. Empty where the runs have no decision in common.
     """
     runs = [own for seeds in groups.values() for own in seeds]
-    _, values = aligned(Curve(own.decision, own.score) for own in runs)
+    _, values = shared(Curve(own.decision, own.score) for own in runs)
     if not values.size:
         return {}
     owners = np.array([own.method for own in runs])

@@ -14,6 +14,7 @@ import numpy as np
 
 from ubp2.errors import UserError, unknown_name
 from ubp2.evaluation import statistics
+from ubp2.evaluation.curves import Curve, shared
 from ubp2.evaluation.looks import title_of
 from ubp2.evaluation.results import Results, Series
 from ubp2.evaluation.statistics import Wilcoxon
@@ -76,13 +77,9 @@ def align(results: Results, task: str) -> Aligned:
     every = [one for own in chosen.values() for one in own]
     if not every:
         return Aligned(np.array([], int), {}, {})
-    common = every[0].decision
-    for one in every[1:]:
-        common = np.intersect1d(common, one.decision)
-    curves = {
-        method: np.stack([one.score[np.searchsorted(one.decision, common)] for one in own])
-        for method, own in chosen.items()
-    }
+    common, values = shared(Curve(one.decision, one.score) for one in every)
+    owners = np.array([one.method for one in every])
+    curves = {method: values[owners == method] for method in chosen}
     return Aligned(common, curves, {method: [one.seed for one in own] for method, own in chosen.items()})
 
 

@@ -87,12 +87,12 @@ def interval(
     """Bootstrap interval of a statistic of groups of scores (tasks, methods): seeds are drawn again within each group.
 
     Percentiles of the statistic over resamples, element by element where it is an array; the same call gives the same
-    interval. Groups of one seed each have nothing to draw from: NaN, not an interval without width.
+    interval. A group of one seed has nothing to draw from: NaN, not an interval without its share of the spread.
     """
     generator = np.random.default_rng(seed)
     draws = [
         statistic([group[generator.integers(0, len(group), len(group))] for group in groups])
-        for _ in range(RESAMPLES if any(len(group) > 1 for group in groups) else 1)
+        for _ in range(RESAMPLES if all(len(group) > 1 for group in groups) else 1)
     ]
     tail = 100 * (1 - level) / 2
     low, high = np.percentile(draws, [tail, 100 - tail], axis=0) if len(draws) > 1 else np.full_like(draws * 2, np.nan)
@@ -110,7 +110,7 @@ def iqm_band(curves: np.ndarray, *, level: float = 0.95, seed: int = 0) -> tuple
 
 def over_time_interval(groups: Sequence[np.ndarray], *, level: float = 0.95, seed: int = 0) -> tuple[float, float]:
     """`interval` of the mean over groups (tasks) of `over_time` of [N, T], several times faster, for large tables."""
-    if all(len(group) < 2 for group in groups):
+    if any(len(group) < 2 for group in groups):
         return float("nan"), float("nan")
     generator = np.random.default_rng(seed)
     draws = np.mean([_iqm_draws(group, generator).mean(axis=0) for group in groups], axis=0)

@@ -32,14 +32,19 @@ _BAR = 0.24  # inches
 
 
 def profiles(series: Sequence[Series], at: At = "over time") -> Figure:
-    """Share of runs above each success rate, a line a method, over the tasks that all methods have."""
+    """Share of runs above each success rate, a line a method, over the tasks that all methods have.
+
+    A method without a number on any task is left out, and costs the others nothing.
+    """
     import matplotlib
     from matplotlib.figure import Figure
     from matplotlib.ticker import PercentFormatter
 
     tasks = by_task(series)
     methods = list(next(iter(tasks.values())))
-    scores = [own for own in _scores(tasks, at).values() if len(own) == len(methods)]
+    found = _scores(tasks, at).values()
+    shown = [method for method in methods if any(method in own for own in found)]
+    scores = [own for own in found if shown and len(own) == len(shown)]
     if not scores:
         raise UserError(
             "a profile compares methods on tasks that all of them have, at decisions that all of their runs have: "
@@ -50,6 +55,8 @@ def profiles(series: Sequence[Series], at: At = "over time") -> Figure:
         figure = Figure(figsize=(5.0, 3.0), layout="constrained")
         axes, handles, single = figure.subplots(), [], True
         for number, method in enumerate(methods):
+            if method not in shown:  # none of its tasks has a decision that all runs have
+                continue
             own, groups = look(number), [task[method] for task in scores]
             low, high = interval(groups, lambda drawn: performance_profile(drawn, thresholds))
             axes.fill_between(thresholds, low, high, color=own.colour, alpha=0.16, linewidth=0, step="post")

@@ -140,7 +140,8 @@ def _notes(scores: Scores, over: np.ndarray, paper: Mapping[str, np.ndarray]) ->
     names = titles(scores.tasks)
     counts = {entry.seeds for entry in scores.entries.values()}
     if counts:
-        yield f"{min(counts)}{'' if len(counts) == 1 else f' to {max(counts)}'} seeds a method and task."
+        many = f"{min(counts)}{'' if len(counts) == 1 else f' to {max(counts)}'}"
+        yield f"{many} seed{'' if many == '1' else 's'} for each method and task."
     if over.any() and not over.all():
         told = ", ".join(names[task] for task, both in zip(scores.tasks, over, strict=True) if both)
         yield f"Last columns are over the tasks that all methods have: {told}."

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ubp2.experiments.cells import Group
-from ubp2.experiments.execution import decision, failure, label, last_rows, written
+from ubp2.experiments.execution import decision, failure, label, last_row, written
 
 __all__ = ["Board", "Row", "counted", "row", "text"]
 
@@ -39,16 +39,12 @@ def row(group: Group) -> Row:
     """How a group stands now."""
     come = decision(group)
     names = [""] if group.seeds == 1 else [f"s{seed}" for seed in range(group.first, group.first + group.seeds)]
-    last = [_last_evaluation(last_rows(group.folder / name)) for name in names]
+    last = [last_row(group.folder / name, "eval") for name in names]
     evaluated = min((each.get("decision", 0) for each in last), default=0)
     if evaluated >= group.cell.config.steps:
         return Row(group, "finished", come, _score(last))
     state = "running" if written(group.folder) else "failed" if failure(group) else "waiting"
     return Row(group, state, come, _score(last) if evaluated else None)
-
-
-def _last_evaluation(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    return next((one for one in reversed(rows) if one.get("kind") == "eval"), {})
 
 
 def _score(last: Sequence[dict[str, Any]]) -> tuple[str, float] | None:

@@ -108,7 +108,8 @@ def _modelled(config: Config, rate: Rate, seeds: int, left: int, episode_decisio
     prefs = config.preferences
     asking = min(given(prefs.budget) / prefs.per_session * prefs.every, config.steps) / config.steps
     mean = policy if config.agent in MODEL_FREE else asking * planning + (1 - asking) * policy
-    rounds = left / max(config.evaluation.every, 1) * config.evaluation.episodes / config.evaluation.workers
+    often = left / config.evaluation.every if config.evaluation.every else 1.0  # 0: at the end alone
+    rounds = often * config.evaluation.episodes / config.evaluation.workers
     looked = sum(policy if name == "policy" else planning for name in config.evaluation.controllers)
     return (left * mean + rounds * episode_decisions * looked) / 1e3
 

@@ -28,10 +28,11 @@ from ubp2.signals import CHECKPOINTED
 from ubp2.storage import locks, population
 from ubp2.storage.recognising import is_run
 
-__all__ = ["Outcome", "Workers", "command", "decision", "failure", "label", "labels", "last_rows", "written"]
+__all__ = ["Outcome", "Workers", "command", "decision", "failure", "label", "labels", "last_row", "written"]
 
 _PATIENCE = 120.0  # seconds; a server of shared folders gives up the locks of a dead machine after about 90
-_TAIL = 8  # lines of a log that tell why a run failed
+_TAILS = (2**16, 2**20)  # bytes of metrics that are read from the end; the rows of 5,000 decisions take about 2**16
+_WORDS = 8  # lines of a log that tell why a run failed
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def labels(groups: Sequence[Group]) -> str:
 
 def command(group: Group) -> list[str]:
     """What trains a group: a new run, or the one in its folder from its last checkpoint on."""
-    if _resumable(group.folder):
+    if _resumable(group):
         return ["train", "--quiet", "--resume", str(group.folder)]
     config = write_config(group.cell)
     seeds = ["--seed", str(group.first), "--seeds", str(group.seeds)]
@@ -70,19 +71,23 @@ def command(group: Group) -> list[str]:
 def decision(group: Group) -> int:
     """How far a group has come: the last decision in the metrics of its first seed."""
     member = group.folder if group.seeds == 1 else group.folder / f"s{group.first}"
-    rows = last_rows(member)
-    return int(rows[-1].get("decision", 0)) if rows else 0
+    return int(last_row(member).get("decision", 0))
 
 
-def last_rows(member: Path) -> list[dict[str, Any]]:
-    """The last rows in the metrics of a run, whoever writes to them now; none where nothing can be read."""
-    try:
-        with (member / "metrics.jsonl").open("rb") as stream:
-            start = stream.seek(max(stream.seek(0, os.SEEK_END) - 65536, 0))
-            lines = stream.read().splitlines(keepends=True)
-        return [json.loads(line) for line in lines[start > 0 :] if line.endswith(b"\n")]
-    except (OSError, ValueError):
-        return []
+def last_row(member: Path, kind: str | None = None) -> dict[str, Any]:
+    """The last row in the metrics of a run, or the last of a kind, whoever writes to them now; empty: there is none."""
+    for size in _TAILS:
+        try:
+            with (member / "metrics.jsonl").open("rb") as stream:
+                start = stream.seek(max(stream.seek(0, os.SEEK_END) - size, 0))
+                lines = stream.read().splitlines(keepends=True)[start > 0 :]
+            for line in reversed(lines):
+                row = json.loads(line) if line.endswith(b"\n") and (kind or "").encode() in line else {}
+                if row and kind in (None, row.get("kind")):
+                    return row
+        except (OSError, ValueError):
+            return {}
+    return {}
 
 
 def failure(group: Group) -> str:
@@ -144,7 +149,8 @@ class Workers:
                 return Outcome(group, "failed", attempt, f"cannot start or write: {error}")
             if code == 0:
                 if clips and group.first == 0:
-                    _film(group, self._call)
+                    with suppress(UserError, OSError):  # a full disk does not undo what was learned
+                        _film(group, self._call)
                 return Outcome(group, "finished", attempt)
             if code == CHECKPOINTED or self._stopping.is_set():
                 return Outcome(group, "stopped", attempt)
@@ -155,7 +161,8 @@ class Workers:
     def _make_room(self, group: Group) -> None:
         """Wait for whoever still writes to the folder; remove it if its runs ended before their first checkpoint.
 
-        Where any seed has a checkpoint nothing is removed: a seed that is damaged must not cost those that are whole.
+        Where any seed has a checkpoint, or people may have answered, nothing is removed: a seed that is damaged must
+        not cost those that are whole.
         """
         if not group.folder.exists():
             return
@@ -164,7 +171,7 @@ class Workers:
             pass  # the child of a command that was killed is writing its checkpoint
         if written(group.folder):
             return
-        if _resumable(group.folder):
+        if _resumable(group):
             _check_whole(group)
         else:
             shutil.rmtree(group.folder)
@@ -204,8 +211,14 @@ def _film(group: Group, call: Callable[[list[str], Path], int]) -> None:
         call(["eval", str(run), "--episodes", "1", *told, "--video", str(clip)], _log(group))
 
 
-def _resumable(folder: Path) -> bool:
-    """Whether any seed in the folder has a checkpoint; `ubp2 train --resume` knows whether all can go on from one."""
+def _resumable(group: Group) -> bool:
+    """Whether any seed in the folder has a checkpoint; `ubp2 train --resume` knows whether all can go on from one.
+
+    What people have answered is stored at once, and a run without a checkpoint takes it up again.
+    """
+    folder = group.folder
+    if group.cell.config.teacher.name == "human" and is_run(folder):
+        return True
     return any(True for place in ("", "s*/") for _ in folder.glob(f"{place}checkpoints/*/manifest.json"))
 
 
@@ -245,4 +258,4 @@ def _last_words(log: Path) -> str:
         lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     except OSError as error:
         return f"its log cannot be read: {error}"
-    return f"the end of {log}:\n" + "\n".join(f"    {line}" for line in lines[-_TAIL:])
+    return f"the end of {log}:\n" + "\n".join(f"    {line}" for line in lines[-_WORDS:])

@@ -30,7 +30,7 @@ class RunFailed(Exception):
 
 
 class RayWorkers:
-    """The interface of `Workers` over a cluster: the one at `address`, RAY_ADDRESS, or a new one on this machine."""
+    """The interface of `Workers` over a cluster: the one that `connected` finds."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ def _check_reachable(address: str | None) -> None:
 
 
 def connected(address: str | None) -> Any:
-    """Ray, as part of the cluster at `address`; None: at RAY_ADDRESS, or a new one on this machine."""
+    """Ray, as part of the cluster at `address`; None: at RAY_ADDRESS, the one of this machine, or a new one here."""
     try:
         import ray
     except ImportError:

@@ -41,7 +41,7 @@ class Reproduce:
     on: Literal["local", "ray"] = "local"
     """Where cells run: processes on this machine, or a Ray cluster (pip install 'ubp2[ray]')."""
     address: str | None = None
-    """Address of the Ray cluster; None: RAY_ADDRESS, or a new one on this machine."""
+    """Address of the Ray cluster; None: RAY_ADDRESS, that of this machine, or a new one."""
     jobs: int = 1
     """Groups of seeds that train side by side (local)."""
     together: int | None = None
@@ -68,7 +68,7 @@ class Sweep:
     on: Literal["local", "ray", "slurm"] | None = None
     """Where cells run: processes here, a Ray cluster (extra ubp2[ray]), or an array job; None: as in the file."""
     address: str | None = None
-    """Address of the Ray cluster; None: as in the file, RAY_ADDRESS, or a new one on this machine."""
+    """Address of the Ray cluster; None: as in the file, RAY_ADDRESS, that of this machine, or a new one."""
     jobs: int | None = None
     """Groups that train side by side; None: as in the file, or 1 here and no limit on SLURM; Ray goes by resources."""
     retries: int | None = None

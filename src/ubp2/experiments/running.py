@@ -54,7 +54,7 @@ def only_one(out: Path) -> Iterator[None]:
     """Make the folder of a plan, and keep others from running the same one."""
     with disk_errors(out, None):
         out.mkdir(parents=True, exist_ok=True)
-        lock = locks.take(out)
+        lock = locks.take(out, what="the folder")
     try:
         yield
     finally:
@@ -111,10 +111,11 @@ def stopped_by_file(out: Path, stop: Callable[[], None], look: Callable[[], None
     def watch() -> None:
         asked = False
         while not done.wait(_EVERY):
-            if not asked and (out / STOP).exists():
-                asked = True
-                stop()
-            look()
+            with contextlib.suppress(OSError):  # a folder that is just removed, a server of files that does not answer
+                if not asked and (out / STOP).exists():
+                    asked = True
+                    stop()
+                look()
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
@@ -189,6 +190,7 @@ def as_data(summary: Summary) -> dict[str, Any]:
             "seeds": list(range(group.first, group.first + group.seeds)),
             "folder": group.folder,
             "state": state(group),
+            "reason": ended[group.folder].reason if group.folder in ended else "",
             "decisions_left": cost.decisions,
             "seconds_estimated": cost.seconds,
             "cpus": needs.cpus,

@@ -50,7 +50,7 @@ class Tune:
     resume: Path | None = None
     """Folder of an earlier search to go on with, as it was asked for; only --trials may grow."""
     address: str | None = None
-    """Address of a Ray cluster, all of whose nodes see the folder; None: RAY_ADDRESS, or a new one on this machine."""
+    """Ray cluster, all of whose nodes see the folder; None: that at RAY_ADDRESS, that of this machine, or a new one."""
     jobs: int | None = None
     """Most trials at a time; None: as many as there are cores and GPUs for."""
     cpus: float | None = None

@@ -82,7 +82,7 @@ def run(args: Tune, say: Callable[[str], None]) -> Summary:
         return Summary(study, out, _in_order(study, found), None, False)
     with disk_errors(out, None):
         out.mkdir(parents=True, exist_ok=True)
-        lock = locks.take(out)
+        lock = locks.take(out, what="the folder")
     try:
         study = studies.settle(study, out)
         found = studies.trials(study, out)
