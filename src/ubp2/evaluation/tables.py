@@ -158,7 +158,7 @@ def _tests(scores: Scores, names: Mapping[str, str]) -> Iterator[str]:
     if done:
         pairs = f"{min(done)}" if min(done) == max(done) else f"{min(done)} to {max(done)}"
         found = any(test.significant for test in tests.values())
-        star, whom = ("* ", "this method") if found else ("", "none of the others")
+        star, whom = ("An asterisk: ", "this method") if found else ("", "none of the others")
         yield (
             f"{star}{scores.reference} is better than {whom} (exact one-sided Wilcoxon signed-rank test, {pairs} pairs "
             f"of seeds, each averaged over time, p < 0.05)."

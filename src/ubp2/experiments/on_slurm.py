@@ -41,7 +41,7 @@ _SCRIPT = """\
 {gpus}#SBATCH --signal=B:USR1@{notice}
 #SBATCH --requeue
 #SBATCH --open-mode=append
-#SBATCH --output={logs}/%A_%a.log
+#SBATCH --output={log}
 
 # Written by ubp2 sweep. Add what your cluster asks for (partition, account, time), here or as options of sbatch.
 cd {cwd}
@@ -76,7 +76,7 @@ def write(made: Plan, how: How) -> Path:
             cpus=needs.cpus,
             gpus="#SBATCH --gpus=1\n" if needs.gpus else "",
             notice=NOTICE,
-            logs=folder,
+            log=shlex.quote(f"{folder}/%A_%a.log"),
             cwd=shlex.quote(os.getcwd()),
             python=shlex.quote(sys.executable),
             out=shlex.quote(str(made.out.absolute())),

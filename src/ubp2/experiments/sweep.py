@@ -167,5 +167,8 @@ def _stop(folder: Path) -> Answer:
     elif running_here:
         text = f"stopped; {again}"
     else:
-        text = f"asked; tasks of a cluster see it within seconds, and waiting ones leave when they start; {again}"
+        text = (
+            "nothing runs here; tasks on other machines see the request within seconds, and waiting ones leave when "
+            f"they start; {again}"
+        )
     return {"out": folder, "stopped": not locks.held(folder)}, text, 0
