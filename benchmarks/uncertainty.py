@@ -14,6 +14,8 @@ import argparse
 import dataclasses
 import json
 import os
+import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -283,7 +285,7 @@ def measure(names: Sequence[str], seeds: Sequence[int], updates: int, side: int,
         print(json.dumps(rows[-1]), flush=True)
     data = gather(seeds[0], preset("demo").preferences.segment_length)
     report = Report("uncertainty", {"uncertainty": rows}).data([])
-    report["command"] = "python benchmarks/uncertainty.py"
+    report["command"] = shlex.join(["python", "benchmarks/uncertainty.py", *sys.argv[1:]])
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     segments = np.stack([data.preferences.left_obs, data.preferences.right_obs], axis=1)
@@ -298,6 +300,8 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=61, help="points along each axis of the maps")
     parser.add_argument("--results", type=Path, default=RESULTS)
     args = parser.parse_args()
+    if args.updates < CHUNK or args.updates % CHUNK:
+        parser.error(f"--updates must be a multiple of {CHUNK}, got {args.updates}")
     measure(args.settings, args.seeds, args.updates, args.side, args.results)
 
 

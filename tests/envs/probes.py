@@ -15,8 +15,10 @@ __all__ = [
     "DelayedReward",
     "DictObservation",
     "DiscreteAction",
+    "HardlyBoundedAction",
     "NanObservation",
     "NanReward",
+    "NoInfo",
     "OldApi",
     "RewardOfAction",
     "RewardOfObservation",
@@ -157,6 +159,20 @@ class UnboundedAction(_Probe):
     def __init__(self) -> None:
         super().__init__()
         self.action_space = Box(-np.inf, np.inf, (1,), np.float32)
+
+
+class HardlyBoundedAction(_Probe):
+    """Its bounds are finite and mean that there are none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        largest = float(np.finfo(np.float32).max)
+        self.action_space = Box(-largest, largest, (1,), np.float32)
+
+
+class NoInfo(_Probe):
+    def step(self, action: np.ndarray) -> Any:
+        return self.state, 0.0, False, False, None
 
 
 class DictObservation(_Probe):

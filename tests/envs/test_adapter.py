@@ -121,6 +121,8 @@ def test_equal_seeds_give_equal_starts():
         (probes.DiscreteAction, ["expected a continuous Box action", "Discrete(3)"]),
         (probes.DictObservation, ["expected a Box observation", "gymnasium.wrappers.FlattenObservation"]),
         (probes.UnboundedAction, ["finite action bounds", "a finite low and high"]),
+        (probes.HardlyBoundedAction, ["finite action bounds", "a finite low and high"]),
+        (probes.NoInfo, ["the info that step returns must be a dict", "got nothing"]),
         (probes.OldApi, ["(observation, reward, terminated, truncated, info)", "a tuple of 4", "old gym API"]),
         (probes.WrongShape, ["announces shape (1,)", "shape (2,)", "decision 1"]),
         (probes.NanObservation, ["nan at index 0 of 1", "decision 2"]),

@@ -57,6 +57,13 @@ def test_unknown_task():
         make("dmc/walker-wlak", OPTIONS)
 
 
+def test_actions_without_bounds_are_refused():
+    """The suite calls them -1e10 and 1e10, to which nobody wants an action to be scaled."""
+    with pytest.raises(UserError, match=r"the actions of dmc/lqr-lqr_2_1 have no bounds"):
+        make("dmc/lqr-lqr_2_1", OPTIONS)
+    assert not any("lqr" in name for name in list_ids()["dmc"])
+
+
 def test_render():
     env = make("dmc/walker-walk", OPTIONS)
     env.reset(0)

@@ -45,6 +45,16 @@ def test_missing_package_names_the_extra(monkeypatch):
     assert list_ids()["dmc"] == []
 
 
+def test_a_package_that_cannot_be_imported_names_the_backend(monkeypatch):
+    def broken(name):
+        raise RuntimeError("invalid value for environment variable MUJOCO_GL: foo")
+
+    monkeypatch.setattr(importlib, "import_module", broken)
+    monkeypatch.setenv("MUJOCO_GL", "foo")
+    with pytest.raises(UserError, match=r"metaworld cannot be imported .*MUJOCO_GL, which is foo.*MUJOCO_GL=disable"):
+        make("metaworld/door-close", OPTIONS)
+
+
 def test_listing():
     ids = list_ids()
     suites = ["toy", "metaworld", "dmc", "gym"]

@@ -83,7 +83,7 @@ def test_a_users_own_environment() -> None:
         def render(self):  # type: ignore[override]
             return None
 
-    with pytest.raises(UserError, match=r"mine is seen through its frames.*render_mode='rgb_array'"):
+    with pytest.raises(UserError, match=r"mine is seen through its frames.*render_mode='rgb_array'.*without -visual"):
         adapt(Dark, OPTIONS, "mine", SMALL)
 
 

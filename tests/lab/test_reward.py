@@ -281,6 +281,10 @@ MISTAKES = {
         "setting 'x': preferences.segment_length is 30 but an episode of toy/reach has 20 decisions; "
         "lower --preferences.segment-length"
     ),
+    "--data {run} --set x:_{{agent:_pebble}}": (
+        "setting 'x': the laboratory fits the reward of a world model, and pebble learns its reward in another way; "
+        "take an agent that plans, such as --preset cpu"
+    ),
     "--data {run} --set x:_3": (
         "--set 'x: 3': the setting 'x' must be a table of fields, 'name: {{dotted field: value}}', such as "
         "'linear head: {{model.reward_head: linear}}', got 3"

@@ -23,7 +23,7 @@ from ubp2.terminal.colour import paint
 __all__ = ["answer", "devices", "rendering"]
 
 # What gives MuJoCo each way to draw without a screen.
-BACKENDS = {"osmesa": "libosmesa6", "egl": "libegl1"}
+BACKENDS = {"osmesa": "libosmesa6", "egl": "libegl1 libopengl0"}
 COLOURS = {"ok": "green", "note": "blue", "warning": "yellow", "problem": "red"}
 SIDE_BY_SIDE = 3  # trials import much: more at a time would wait for each other
 

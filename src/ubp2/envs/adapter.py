@@ -19,6 +19,7 @@ __all__ = ["DEFAULT_DECISIONS", "Adapter", "adapt", "clock"]
 
 DEFAULT_DECISIONS = 1000
 """Decisions an episode where neither the configuration nor the environment names a limit."""
+UNBOUNDED = 1e9  # a bound of an action that is none: some write the largest number of a type, MuJoCo 1e10
 
 
 class Adapter:
@@ -152,6 +153,11 @@ class Adapter:
                 f"got {_describe(result)}; an environment of the old gym API returns four values"
             )
         obs, reward, terminated, truncated, info = result
+        if not isinstance(info, dict):
+            raise UserError(
+                f"{self._id}: the info that step returns must be a dict, got {_describe(info)}; return {{}} if there "
+                f"is nothing to tell"
+            )
         number = np.asarray(reward)
         if number.size != 1 or number.dtype.kind not in "biuf" or not np.isfinite(number).all():
             raise UserError(
@@ -253,7 +259,7 @@ def _check_spaces(env: gymnasium.Env, env_id: str) -> tuple[Box, Box]:
         )
     if 0 in (int(np.prod(observation.shape)), int(np.prod(action.shape))):
         raise UserError(f"{env_id}: observation and action need at least one entry, got {observation} and {action}")
-    if not (np.isfinite(action.low).all() and np.isfinite(action.high).all()):
+    if not max(np.abs(action.low).max(), np.abs(action.high).max()) < UNBOUNDED:
         raise UserError(f"{env_id}: expected finite action bounds, got {action}; give its Box a finite low and high")
     return observation, action
 

@@ -22,6 +22,7 @@ __all__ = ["Control", "load", "task_ids"]
 
 _SIMULATOR_STEPS = 1000
 _SIZE = 256
+_UNLIMITED = ("lqr",)  # domains whose actuators have no limits: there is nothing to scale [-1, 1] to
 # Without a GPU, shadows and reflections take two thirds of the time of a frame.
 _FLAGS = {"shadow": False, "reflection": False}
 
@@ -34,7 +35,7 @@ class Control(gymnasium.Env):
     def __init__(self, domain: str, task: str) -> None:
         self.render_mode = "rgb_array"
         self._name = f"dmc/{domain}-{task}"
-        # A fixed seed at construction: some domains (lqr) draw the model itself here.
+        # A fixed seed at construction: what a domain draws here is the same for all.
         self._env = suite.load(domain, task, task_kwargs={"random": 0, "time_limit": float("inf")})
         action = self._env.action_spec()
         self.action_space = Box(action.minimum.astype(np.float32), action.maximum.astype(np.float32))
@@ -73,15 +74,20 @@ class Control(gymnasium.Env):
 
 
 def task_ids() -> list[str]:
-    """All tasks of the installed suite, as <domain>-<task>."""
-    return sorted(f"{domain}-{task}" for domain, task in suite.ALL_TASKS)
+    """All tasks of the installed suite whose actions have bounds, as <domain>-<task>."""
+    return sorted(f"{domain}-{task}" for domain, task in suite.ALL_TASKS if domain not in _UNLIMITED)
 
 
 def load(name: str, options: EnvironmentConfig) -> Env:
     """Build `dmc/<domain>-<task>`; action repeat 2 and 1000 simulator steps unless the options say otherwise."""
+    domain, _, task = name.partition("-")
+    if domain in _UNLIMITED and (domain, task) in suite.ALL_TASKS:
+        raise UserError(
+            f"the actions of dmc/{name} have no bounds that [-1, 1] could be scaled to; choose another task, or give "
+            f"ubp2.train a function that builds it with bounds of your own"
+        )
     if name not in task_ids():
         raise unknown_name("Control Suite task", name, task_ids())
-    domain, _, task = name.partition("-")
     try:
         env = Control(domain, task)
     except AttributeError as error:  # the quadruped of dm_control 1.0.28 calls np.in1d, which numpy 2.4 dropped

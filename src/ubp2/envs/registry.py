@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import importlib.util
 import inspect
+import os
 import platform
 import sys
 from collections.abc import Callable
@@ -178,7 +179,14 @@ def _suite(module: str, package: str, install: str) -> Any:
     """Import the module of a suite; a missing package becomes the command that installs it."""
     if importlib.util.find_spec(package) is None:
         raise UserError(_absent(package, install))
-    return importlib.import_module(f"ubp2.envs.{module}")
+    try:
+        return importlib.import_module(f"ubp2.envs.{module}")
+    except Exception as error:  # MuJoCo loads OpenGL when it is imported, and each binding fails in its own way
+        raise UserError(
+            f"the package {package} cannot be imported ({type(error).__name__}: {error}); if that is about OpenGL, "
+            f"change MUJOCO_GL, which is {os.environ.get('MUJOCO_GL', 'unset')}: `ubp2 doctor` says what works here, "
+            f"and MUJOCO_GL=disable trains without clips"
+        ) from error
 
 
 _SUITES: dict[str, Callable[[str, EnvironmentConfig], Env]] = {

@@ -55,10 +55,10 @@ class Watched:
             self.reset(0)
         except UserError as error:
             env.close()
-            raise UserError(
-                f"{env_id} is seen through its frames, and there are none: {error}. From its own observations: "
-                f"{base_id(env_id)}"
-            ) from error
+            instead = f"From its own observations: {base_id(env_id)}"
+            if not is_visual(env_id):  # a function's: the name that says how it is seen is in the configuration
+                instead = "With a name without -visual (env of the configuration) its own observations are used"
+            raise UserError(f"{env_id} is seen through its frames, and there are none: {error}. {instead}") from error
 
     def reset(self, seed: int) -> np.ndarray:
         """Start the episode that `seed` determines; return its first frame."""

@@ -163,10 +163,10 @@ class Worker:
     def hang_up(self) -> None:
         self._socket.close()
 
-    def leave(self) -> None:
-        """Wait for the process to leave, as it does when the socket is closed; end it where it does not."""
+    def leave(self, until: float) -> None:
+        """Wait for the process to leave, as it does when the socket is closed; end it if it is there at that time."""
         try:
-            self._process.wait(timeout=2)
+            self._process.wait(timeout=max(0.0, until - time.monotonic()))
         except subprocess.TimeoutExpired:
             self._kill()
         self._log.close()

@@ -41,6 +41,8 @@ Factory = Callable[[], gymnasium.Env]
 RESTARTS = 3
 """How often in a row, without an episode that came to its end, the process of one environment is started anew."""
 
+LEAVING = 2.0  # seconds that workers have to leave at the end, before they are ended
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -283,8 +285,9 @@ class Workers:
 def _close_all(workers: list[Worker], memory: IO[bytes]) -> None:
     for worker in workers:
         worker.hang_up()
+    until = time.monotonic() + LEAVING  # for all of them: those that hang would add up
     for worker in workers:
-        worker.leave()
+        worker.leave(until)
     memory.close()
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ubp2.config.presets import preset
+from ubp2.config.resolving import MODEL_FREE
 from ubp2.config.schema import Config
 from ubp2.errors import UserError
 from ubp2.lab import settings
@@ -44,6 +45,7 @@ def gather(what: Reward) -> Subject:
     subject = Subject(*split(episodes, what.held_out, what.seed), asked, configs)
     _check_rewards(subject.held_out)
     for name, config in configs.items():
+        _check_agent(name, config.agent)
         _check_places(name, subject, config.preferences.segment_length, max(what.labels))
     return subject
 
@@ -92,6 +94,14 @@ def _episodes(run: Run) -> list[Episode]:
         return []
     with EpisodeArchive(run.episodes) as archive:
         return list(archive.iterate())
+
+
+def _check_agent(name: str, agent: str) -> None:
+    if agent in MODEL_FREE:
+        raise UserError(
+            f"setting '{name}': the laboratory fits the reward of a world model, and {agent} learns its reward in "
+            f"another way; take an agent that plans, such as --preset cpu"
+        )
 
 
 def _check_rewards(held_out: Sequence[Episode]) -> None:
