@@ -1,7 +1,7 @@
 """The demos: train from comparisons alone, draw the learning curve, film the agent, say how it went.
 
-    python scripts/demo.py              # toy/reach, about a minute
-    python scripts/demo.py metaworld    # a robot arm closes a door, some minutes
+    python scripts/demo.py              # toy/reach, about two minutes
+    python scripts/demo.py metaworld    # a robot arm closes a door, a quarter of an hour
 
 Only the command line is called, and each call is shown, so that a newcomer can do the same on another task. An
 interrupted demo goes on where it stopped; once its folder is complete, the next demo is another seed, in runs/.

@@ -69,7 +69,7 @@ def ring() -> str:
         [
             box((380, 60), (230, high), "Agent", ["ensembles of dynamics,", "reward and value; a policy"]),
             box((120, 150), (wide, high), "Environment", ["its reward is never shown"], SOFT),
-            box((120, 330), (wide, high), "Replay", ["what was seen and done,", "no reward"]),
+            box((120, 330), (wide, high), "Replay", ["observations and actions,", "no reward"]),
             box((640, 330), (wide, high), "Question", ["two short clips:", "which is better?"], RED),
             box((640, 150), (wide, high), "Teacher", ["a person, a function,", "or a scripted one"], RED),
             path([(264, 74), (150, 108)], tip="tip"),
@@ -78,7 +78,7 @@ def ring() -> str:
             text((128, 243), "observation", 13, SOFT, "start"),
             path([(210, 330), (547, 330)], RED, tip="tip-red"),
             text((380, 320), "pairs of clips are drawn,", 13, RED),
-            text((380, 350), "and some of them are asked", 13, RED),
+            text((380, 350), "and a few become questions", 13, RED),
             path([(640, 292), (640, 191)], RED, tip="tip-red"),
             path([(612, 112), (499, 74)], RED, tip="tip-red"),
             text((582, 78), "labels", 13, RED),
@@ -115,22 +115,22 @@ def optimism() -> str:
         parts.append(path([end, (end[0] + 58, end[1] + value)], PINK, 1.5))
         parts.append(dot((end[0] + 60, end[1] + value), 3.5, PINK))
     legend = [
-        (BLUE, "dynamics members disagree where this leads", f"{SIGMA} of the dynamics, weight λ_d"),
-        (GREEN, "reward members disagree what it is worth", f"{SIGMA} of the reward, weight λ_r"),
-        (PINK, "value members disagree what comes after", f"{SIGMA} of the value, weight λ_q"),
+        (BLUE, "dynamics members disagree about where this leads", f"{SIGMA} of the dynamics, weight λ_d"),
+        (GREEN, "reward members disagree about what it is worth", f"{SIGMA} of the reward, weight λ_r"),
+        (PINK, "value members disagree about what comes after", f"{SIGMA} of the value, weight λ_q"),
     ]
     for row, (colour, words, symbol) in enumerate(legend):
         y = 285 + 26 * row
         parts += [
             dot((60, y - 5), 6, colour),
             text((78, y), words, 14, INK, "start"),
-            text((440, y), symbol, 13, SOFT, "start"),
+            text((480, y), symbol, 13, SOFT, "start"),
         ]
     formula = f"score of a plan = what it is expected to bring + λ_r {SIGMA}_r + λ_d {SIGMA}_d + λ_q {SIGMA}_q"
     return picture(
         760,
         400,
-        "Optimistic planning: uncertainty counts as hope",
+        "Optimistic planning: uncertainty counts in favour of a plan",
         [*parts, text((380, 378), formula, 15, INK, weight="600")],
     )
 
@@ -181,7 +181,7 @@ def questions() -> str:
             "600",
         ),
     ]
-    return picture(760, 390, "Algorithm 2: which pairs are asked", parts)
+    return picture(760, 390, "Algorithm 2: which pairs are asked about", parts)
 
 
 def labels() -> str:

@@ -142,12 +142,13 @@ def _anchor(target: Target) -> str:
 
 
 def _children(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.suffix in (".py", ".md", ".yaml"))
+    files = (path for path in folder.iterdir() if path.suffix in (".py", ".md", ".yaml"))
+    return sorted(path for path in files if path.stat().st_size)  # an empty __init__.py has nothing to show
 
 
 def _content(path: Path, name: str) -> str:
-    head = "---\nsearch: {exclude: true}\nhide: [navigation, toc]\n---\n\n" + f"# {name}\n\n"
+    head = "---\nsearch: {exclude: true}\nhide: [navigation, toc]\n---\n\n" + f"# `{name}`\n\n"
     if path.is_dir():
-        return head + "".join(f"- [{child.name}]({child.name}.md)\n" for child in _children(path))
+        return head + "".join(f"- [`{child.name}`]({child.name}.md)\n" for child in _children(path))
     language = {".py": "python", ".md": "markdown", ".sh": "bash"}.get(path.suffix, "yaml")
     return f'{head}~~~~~{language} linenums="1"\n{path.read_text(encoding="utf-8")}\n~~~~~\n'

@@ -149,18 +149,21 @@ def train(
     out: Path | str | None = None,
     progress: bool = True,
 ) -> RunResult | PopulationResult:
-    """Train an agent in a new run folder, or with `seeds` > 1 that many, one program for all of them.
+    """Train an agent in a new run folder, or with `seeds` > 1 that many agents in one program.
 
     Args:
-        config: What the run is; see [settings](settings.md).
+        config: All settings of the run, such as `ubp2.preset` returns ([list](settings.md)).
         seeds: How many, from `config.seed` on; several get a folder `s<seed>` each inside `out`.
         env: A function that returns a Gymnasium environment, for environments without an id; `config.env` is then only
             a name.
-        teacher: A function that answers in place of `config.teacher` (`ubp2.preference.teachers.Teacher`); several
-            seeds may call it side by side.
+        teacher: A function that answers in place of `config.teacher` (`ubp2.preference.teachers.Teacher`); with several
+            seeds it may be called from several threads at a time.
         labels: Files (`ubp2 labels export`) whose labels each run has from its first decision, besides its budget.
         out: The folder; None makes one under runs/.
-        progress: Whether to tell on stderr how far it is.
+        progress: Whether to show on stderr how far it is.
+
+    Returns:
+        A `RunResult`; of several seeds a `PopulationResult`.
     """
     if seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}")
@@ -197,11 +200,13 @@ def resume(
 
     Args:
         run: The run folder, or that of several seeds.
-        config: What the caller wants the run to be; it must be the saved one (of the first seed), except that `steps`
-            may grow.
-        env: The environment that the run was given, if any.
-        teacher: The teacher that the run was given, if any.
-        progress: Whether to tell on stderr how far it is.
+        config: None: as it was saved. Else the saved configuration (of the first seed) with more `steps`.
+        env: The function that `ubp2.train` was given as `env`, if any.
+        teacher: The function that `ubp2.train` was given as `teacher`, if any.
+        progress: Whether to show on stderr how far it is.
+
+    Returns:
+        A `RunResult`; of several seeds a `PopulationResult`.
     """
     folder, waited = Path(run), _waiting()
     with contextlib.ExitStack() as stack:

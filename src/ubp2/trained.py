@@ -189,7 +189,7 @@ def evaluate(
     Args:
         run: The run folder. Of several seeds the scores are the mean, all evaluated on the same episodes.
         episodes: How many.
-        controller: policy or planner.
+        controller: What acts: policy or planner.
         seed: First of the seeds of the episodes; None: the evaluation seeds of the run.
         video: .mp4 or .gif file for a clip of the first episode.
         env: The environment that the run was given from Python, if any.
@@ -255,8 +255,9 @@ class Controller:
     def act(self, obs: np.ndarray) -> np.ndarray:
         """The environment's own action, flat, for one raw observation; no bonus, no noise.
 
-        Of a visual run the observation is a frame [pixels, pixels, 3] of uint8; earlier ones are remembered.
-        It stands for one decision: repeat it in the simulator as often as the run did (`environment.action_repeat`).
+        The action stands for one decision: repeat it in the simulator as often as the run did
+        (`environment.action_repeat`). Of a visual run the observation is a frame [pixels, pixels, 3] of uint8; earlier
+        ones are remembered.
         """
         spec = self._trained.spec
         batch = np.asarray(obs, np.float32).reshape(1, -1) if self._stack is None else self._see(obs)
@@ -286,7 +287,12 @@ class Controller:
 
 
 def load(run: Path | str, controller: ControllerName = "policy") -> Controller:
-    """The newest checkpoint of a run as a controller with `.act(obs)`."""
+    """The newest checkpoint of a run as a controller with `.act(obs)`.
+
+    Args:
+        run: The run folder; of several seeds that of one of them.
+        controller: policy, one network, or planner, which looks ahead with the learned model and is slower.
+    """
     folders = population.members(run)
     if len(folders) > 1:
         raise UserError(f"{run} holds {len(folders)} runs; load one of them, such as {folders[0]}")

@@ -104,8 +104,13 @@ class Query(NamedTuple):
 class Scores(NamedTuple):
     """The terms of Eq. 1 for each action sequence, kept apart until the planner adds them. All [N]."""
 
-    reward: Array  # sum of gamma^t mean reward
-    reward_bonus: Array  # sum of gamma^t sigma^r, before lambda
-    dynamics_bonus: Array  # sum of gamma^t sigma^d, before lambda
-    value: Array  # gamma^H mean value
-    value_bonus: Array  # gamma^H sigma^q, before lambda
+    reward: Array
+    """Sum of gamma^t mean reward."""
+    reward_bonus: Array
+    """Sum of gamma^t sigma^r, before lambda."""
+    dynamics_bonus: Array
+    """Sum of gamma^t sigma^d, before lambda."""
+    value: Array
+    """gamma^H mean value."""
+    value_bonus: Array
+    """gamma^H sigma^q, before lambda."""

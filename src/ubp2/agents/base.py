@@ -22,10 +22,14 @@ Metrics = dict[str, Array]
 class Action(NamedTuple):
     """What an agent does, and why."""
 
-    action: Array  # [A] in [-1, 1]
-    carry: Array  # what the next decision of the episode starts from
-    scores: Scores  # terms of the plan, zeros for the policy
-    broken: Array  # [] plan scores that were not finite
+    action: Array
+    """[A] in [-1, 1]."""
+    carry: Array
+    """What the next decision of the episode starts from."""
+    scores: Scores
+    """Terms of the plan, zeros for the policy."""
+    broken: Array
+    """[]: plan scores that were not finite."""
 
 
 def without_plan(action: Array, carry: Array) -> Action:
@@ -42,8 +46,11 @@ class Reflex(NamedTuple):
     """
 
     stats: Normalizer
+    """Mean and scale of observations."""
     policy: MLP
+    """The policy network."""
     encoder: MLP | None = None
+    """The network of a latent space; None: the policy reads the observation."""
 
 
 class Agent(NamedTuple):
@@ -52,28 +59,28 @@ class Agent(NamedTuple):
     init: Callable[[Array], State]
     """Key -> state."""
     seen: Callable[[State], Any]
-    """The part of the state that observations change: small, and all that recording moves."""
+    """The part of the state that observations change (such as statistics of a normaliser); it should be small."""
     observe: Callable[[Any, Array], Any]
-    """That part and one new observation [D] -> that part."""
+    """That part and one new observation [D] -> the part after it."""
     with_seen: Callable[[State, Any], State]
     """The state with that part replaced; also with a leading axis of seeds."""
     carry: Callable[[], Array]
     """What the first decision of an episode starts from."""
     plan: Callable[[State, Array, Array, Array, Array], Action]
-    """State, carry, obs [D], explore [], key -> what the planner does."""
+    """State, carry, obs [D], explore [] (1: explore, 0: do not), key -> what the planner does."""
     react: Callable[[State, Array, Array, Array, Array], Action]
-    """The same with the policy."""
+    """The same of the policy."""
     update: Callable[[State, Batch, Preferences | RewardTargets, Array], tuple[State, Metrics]]
-    """One gradient step on everything: state, batch, answered comparisons, key."""
+    """One gradient step on everything: state, batch, answered comparisons, key -> state, numbers for the metrics."""
     segment_returns: Callable[[State, Segments], Array]
-    """What each reward member gives segments: [E, N]."""
+    """The return that each reward member predicts for segments: [E, N]."""
     predict_reward: Callable[[State, Array, Array], Array]
     """Learned reward of obs [N, D] and action [N, A]: [N]."""
     fit: Callable[[State, Replay, Preferences, Array], tuple[State, Metrics]] | None = None
-    """Called after each session of questions, where an agent has it: state, replay, answered comparisons, key."""
+    """Called after each session of questions: state, replay, answered comparisons, key; None: nothing is to be done."""
     plans: bool = True
-    """False: `plan` is its policy, and there are no terms of a plan to tell."""
+    """False: there is no planner, and `plan` is the policy."""
     others: int = 0
-    """Further states of the replay that an update wants to see."""
+    """How many further observations of the replay a batch is to bring (`Batch.others`)."""
     reflex: Callable[[State], Reflex] | None = None
-    """What its policy is made of, for export; None: it is of another kind, and is not exported."""
+    """What the policy is made of, for export; None: it cannot be exported."""

@@ -48,14 +48,14 @@ class State(NamedTuple):
 class Parts(NamedTuple):
     """What the relatives of PEBBLE exchange."""
 
-    # state, rewards of the members [E, N] -> what SAC is paid [N]
     pay: Callable[[State, Array], Array] = lambda state, rewards: jnp.mean(rewards, axis=0)
-    # what the reward learns before each update: state, transitions, minibatch of labels, key -> state
+    """State, rewards of the members [E, N] -> what SAC is paid [N]."""
     before: Callable[[State, Transitions, Preferences, Array], State] | None = None
-    # which decisions of labelled pairs count in a step of the fit
+    """What the reward learns before each update: state, transitions, minibatch of labels, key -> state."""
     crop: Crop | None = None
-    # what else the members learn in it, which then goes on at any accuracy: replay, then as `Besides`
+    """Which decisions of labelled pairs count in a step of the fit: key, shape -> those of both sides [..., L]."""
     besides: Callable[[Replay, MLP, Normalizer, Array], Array] | None = None
+    """What else the members learn in a fit, which then has all its epochs: replay, members, statistics, key -> loss."""
 
 
 def init(config: Config, obs_dim: int, action_dim: int, key: Array) -> State:

@@ -121,7 +121,7 @@ def _best(env: str) -> Config:
 
 
 def _cpu(env: str) -> Config:
-    """Small networks and plans: some tens of decisions a second on two cores, on any environment; else as `best`."""
+    """Small networks and plans for two CPU cores, on any environment; else as `best`, but with random pairs."""
     return Config(
         env=env,
         steps=20_000,
@@ -190,7 +190,13 @@ PRESETS: Mapping[str, Callable[[str], Config]] = MappingProxyType(
 
 
 def preset(name: str = DEFAULT_PRESET, env: str = DEFAULT_ENV) -> Config:
-    """Return the configuration called `name` for the environment `env`."""
+    """Return a named configuration, in which `dataclasses.replace` changes what you like.
+
+    Args:
+        name: cpu (two cores; the default), best (a GPU), demo (minutes), paper (the ten tasks of the paper) or pebble.
+        env: The id of the environment (`ubp2 envs` lists them), or a name for one that `ubp2.train` gets as a function;
+            toy/reach unless given.
+    """
     if name not in PRESETS:
         raise unknown_name("preset", name, PRESETS)
     return PRESETS[name](env)

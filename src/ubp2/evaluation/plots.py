@@ -167,7 +167,7 @@ def _name_lines(axes: Axes, panel: _Panel, single: bool) -> None:
     """A legend for the lines of one panel; grey where colour means the group."""
     from matplotlib.lines import Line2D
 
-    if len(panel.lines) == 1:
+    if panel.budget:  # its title names its only line
         return
     handles = [
         Line2D(

@@ -55,7 +55,15 @@ class Options(TypedDict, total=False):
 
 
 def write(results: Results, out: Path | str, *, title: str, **options: Unpack[Options]) -> Path:
-    """Write the report into the folder `out` and return its page."""
+    """Write the report into the folder `out` and return its page.
+
+    Args:
+        results: What `read_runs` returns.
+        out: The folder; a report that is there already is replaced.
+        title: The title of the page.
+        options: Any of `order` (methods in order), `reference` (the method that the others are tested against), `notes`
+            (sentences for the top of the page), `commands` (those that made the report) and what `produce` takes else.
+    """
     return produce(results, Path(out), title=title, **options).page
 
 

@@ -32,16 +32,26 @@ _SCORES = (("success_any", "success"), ("return", "return"))  # in a row of metr
 class Series:
     """The evaluations of one seed of one method on one task."""
 
-    task: str  # environment id
+    task: str
+    """Environment id."""
     method: str
+    """Name of the method, as in tables and figures."""
     seed: int
-    decision: np.ndarray  # [T] increasing
-    score: np.ndarray  # [T] what `metric` says
-    labels: np.ndarray  # [T] labels used up to then; NaN: not known
-    metric: str = "success"  # success in [0, 1], or return
-    steps: int = 0  # decisions that the run was to have
-    protocol: Mapping[str, Any] = field(default_factory=dict)  # settings that runs in one figure must share
-    folder: Path | None = None  # None: imported
+    """Seed of the run."""
+    decision: np.ndarray
+    """[T]: decisions made at each evaluation, increasing."""
+    score: np.ndarray
+    """[T]: what `metric` says."""
+    labels: np.ndarray
+    """[T]: labels used up to then; NaN: not known."""
+    metric: str = "success"
+    """success, in [0, 1], or return."""
+    steps: int = 0
+    """Decisions that the run was to have."""
+    protocol: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that runs in one figure must share."""
+    folder: Path | None = None
+    """The run folder; None: imported from a file."""
 
     @property
     def finished(self) -> bool:
@@ -54,8 +64,11 @@ class Results:
     """All series of a report, and what is not there."""
 
     series: tuple[Series, ...]
-    problems: tuple[str, ...] = ()  # one sentence each
-    wanted: Mapping[tuple[str, str], frozenset[int]] = field(default_factory=dict)  # (task, method): seeds to be there
+    """What was read, one for each seed of each method on each task."""
+    problems: tuple[str, ...] = ()
+    """What could not be read, one sentence each."""
+    wanted: Mapping[tuple[str, str], frozenset[int]] = field(default_factory=dict)
+    """Seeds that should be there, by (task, method)."""
 
     def tasks(self) -> list[str]:
         """Tasks in the order in which they came."""
@@ -91,9 +104,14 @@ def read_runs(
 ) -> Results:
     """Read run folders, populations, and folders that hold such.
 
-    `acting` scores what the agent acts with itself: its planner while labels are left, then its policy. Methods are
-    called after their agent and what tells them apart, or as `names` calls the folder or one that it lies in. `vary`
-    names settings of the protocol that may differ. `metric` None: success where there is one, else the return.
+    Args:
+        folders: The folders.
+        controller: Whose scores: planner, policy, or acting, which is what the agent acts with itself (its planner
+            while labels are left, then its policy).
+        names: What a method is called, by its folder or one that it lies in; otherwise a method is named after its
+            agent and the settings that tell methods apart.
+        vary: Settings of the protocol that may differ.
+        metric: success or return; None: success where there is one, else the return.
     """
     protocol.check_vary(vary)
     problems: list[str] = []

@@ -36,7 +36,9 @@ class Exported(NamedTuple):
     """What went into a file."""
 
     header: Header
-    damaged: int  # labels left out because their question does not match its checksum
+    """What the labels are about; `header.counts` has how many of what kind they are."""
+    damaged: int
+    """Labels left out because their question does not match its checksum."""
 
 
 class Imported(NamedTuple):
@@ -59,7 +61,12 @@ def require_store(folder: Path) -> Run:
 def export(folder: Path, path: Path, *, anonymous: bool, overwrite: bool, intact: bool) -> Exported:
     """Write the current answers of a run, or of all runs of a population, into a file.
 
-    intact: leave out what is damaged instead of refusing.
+    Args:
+        folder: The run folder, or that of several seeds.
+        path: The file; its ending says how it is written (.jsonl, .jsonl.gz or .parquet).
+        anonymous: Whether to replace the names of people and runs.
+        overwrite: Whether a file that is there already is replaced; otherwise it is an error.
+        intact: Whether to leave out what is damaged; otherwise it is an error.
     """
     files.check_name(path)
     runs = [require_store(member) for member in population.members(folder)]
