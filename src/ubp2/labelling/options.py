@@ -62,6 +62,8 @@ def check(args: Label) -> None:
         raise UserError(f"--port lies between 0 and 65535, got {args.port}")
     if args.remote and args.dataset:
         raise UserError("--remote is for a trainer elsewhere and --dataset for none at all; leave out one of them")
+    if not args.dataset and (args.pairs, args.length) != (Label.pairs, Label.length):
+        raise UserError("--pairs and --length are about a dataset: name it with --dataset, or leave them out")
     if args.overlap < 1:
         raise UserError(f"--overlap is at least 1, got {args.overlap}")
     if not 0 <= args.again <= 1:
