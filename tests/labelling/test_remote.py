@@ -149,6 +149,14 @@ def test_what_was_asked_and_answered_while_the_page_was_away_reaches_it(
         back.stop()
 
 
+def test_no_proxy_stands_between_a_trainer_and_the_end_of_its_tunnel(
+    page: Served, local: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    Courier(local, address(page), SPEC, print).start(patient=False)
+
+
 def test_an_annotator_may_have_any_name(page: Served, local: Run) -> None:
     carrier = Courier(local, address(page), SPEC, print)
     carrier.start(patient=False)

@@ -76,6 +76,7 @@ class Courier:
         self._run, self._url, self._say = run, check_address(url), say
         self._environment = dict(environment)
         self._token = os.environ[TRAINER_VARIABLE]
+        self._open = _opener(self._url)
         self._stop = threading.Event()
         self._began = time.time()
         self._page: str | None = None  # its name, once it has said hello
@@ -248,7 +249,7 @@ class Courier:
             },
         )
         try:
-            with urllib.request.urlopen(request, timeout=SECONDS) as reply:
+            with self._open(request, timeout=SECONDS) as reply:
                 return json.loads(reply.read())
         except urllib.error.HTTPError as error:
             sentence = _sentence(error)
@@ -259,6 +260,14 @@ class Courier:
             raise Unreachable(str(error.reason)) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise Unreachable(str(error) or type(error).__name__) from None
+
+
+def _opener(url: str) -> Callable[..., Any]:
+    """What opens the page: past any proxy where it is on this machine, as a tunnel's end is; no proxy leads there."""
+    from ubp2.labelling.security import is_loopback  # with parts of a web server: only where there is a page elsewhere
+
+    local = is_loopback(urlsplit(url).hostname or "")
+    return urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if local else [])).open
 
 
 def _sentence(error: urllib.error.HTTPError) -> str:
