@@ -318,6 +318,13 @@ def test_a_full_disk_is_said_and_the_answer_can_be_sent_again(
     monkeypatch.setattr(here.desk, "progress", full)
     told = open_page.post("/api/next", {"annotator": "ann"}).json()["error"]
     assert told == "the server cannot use its files now (the disk is full); this is tried again"
+
+    def damaged(*_: Any, **__: Any) -> int:
+        raise UserError("/home/me/labels.sqlite is damaged (malformed); put a backup in its place")
+
+    monkeypatch.setattr(here.desk, "progress", damaged)
+    told = open_page.post("/api/next", {"annotator": "ann"}).json()["error"]
+    assert told == "the server cannot use its files now (its terminal shows why); this is tried again"
     monkeypatch.undo()
     assert open_page.post("/api/next", {"annotator": "ann"}).json()["pair"]["id"] == pair
     assert open_page.post("/api/answer", said).json()["stored"] is True
