@@ -14,7 +14,7 @@ export function waitingFor(why) {
     case "the budget is spent":
       return ["All done, thank you", "The budget of questions is spent. You can close this page, or look at the dashboard."];
     case "everything is answered":
-      return ["Everything is answered", "The trainer is not running at the moment. Your answers are stored; new pairs come when it goes on."];
+      return ["Everything is answered", "No trainer is running at the moment. Your answers are stored; should one go on, new pairs appear here."];
     case "waiting for the trainer":
       return ["The agent is practising", `It asks when it has new clips to compare. ${TITLE_CHANGES}`];
     default:
