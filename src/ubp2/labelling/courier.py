@@ -83,6 +83,7 @@ class Courier:
         self._episodes: list[str] = []  # what the page has
         self._compared = False  # with what is here
         self._questions: dict[int, tuple[str, ...]] = {}
+        self._own: dict[int, tuple[str, ...]] = {}  # questions here
         self._told: set[str] = set()  # notes about questions that the page has
         self._metrics = 0  # bytes
         self._given = self._taken = 0  # ids of the last answers carried there and here
@@ -189,7 +190,10 @@ class Courier:
         self._compared = True
 
     def _send_questions(self, store: LabelStore, exchange: Exchange) -> None:
-        for session, prints in exchange.questions().items():
+        own = exchange.questions()
+        if own != self._own:
+            self._own, self._taken = own, 0  # a question may be new here and answered there: a backup was put in place
+        for session, prints in own.items():
             if self._questions.get(session) == prints:
                 continue
             asked = store.session(session)
@@ -198,7 +202,7 @@ class Courier:
                 queries = [each.query for each in asked]
                 self._post("questions", parcels.questions(first.decision, session, first.strategy, queries))
                 # What came after a question that is new there was given up with it, and is sent again where it stands.
-                earlier = {number: own for number, own in self._questions.items() if number < session}
+                earlier = {number: known for number, known in self._questions.items() if number < session}
                 self._questions = {**earlier, session: prints}
                 self._given = 0  # answers that were given before their question was known there
                 self._beaten = float("-inf")  # what is known of them goes with them
