@@ -145,10 +145,10 @@ def test_waiting_is_told_in_words(person: People, server: Server) -> None:
 
 
 def test_the_pace_of_clips_and_why_they_are_drawings_is_told(person: People, server: Server) -> None:
-    server.behave(speed=0.325, note="this machine has no OpenGL, so this is a drawing of the state")
+    server.behave(speed=0.325, note="this machine has no OpenGL")
     ann = person().come()
     ann.see_pair()
-    note = "This machine has no OpenGL, so this is a drawing of the state."
+    note = "This is a drawing: this machine has no OpenGL."
     assert ann.text("#about-clips") == f"Slowed down: 1× is 0.33 of the real pace. {note}"  # noqa: RUF001
 
 

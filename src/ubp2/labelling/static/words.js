@@ -89,7 +89,7 @@ export function aboutClips(pair) {
   const slow = sides.map((side) => side.speed).find((speed) => Number.isFinite(speed) && Math.abs(speed - 1) > 0.01);
   const note = sides.map((side) => side.note).find(Boolean);
   const pace = slow ? `${slow < 1 ? "Slowed down" : "Sped up"}: 1× is ${Number(slow.toPrecision(2))} of the real pace.` : "";
-  return [pace, note ? sentence(note) : ""].filter(Boolean).join(" ");
+  return [pace, note ? sentence(`this is a drawing: ${note}`) : ""].filter(Boolean).join(" ");
 }
 
 /** What is said after an answer, with the model's view where it may be told. */
