@@ -137,6 +137,8 @@ def test_other_addresses_need_a_token(run: Path):
         (["--token", "short"], "at least 22"),
         (["--instruction", "x" * 5000], "at most 4000"),
         (["--pairs", "50"], "are about a dataset"),
+        (["--known-as", "https://desk"], "takes a name alone"),
+        (["--known-as", "desk:443"], "takes a name alone"),
     ],
 )
 def test_bad_options_are_sentences(run: Path, options: list[str], words: str, capsys: pytest.CaptureFixture[str]):
