@@ -95,7 +95,7 @@ def main() -> int:
             "errors": len(people.errors),
             "cores": os.cpu_count(),
         }
-        spreads = {what: spread(times) for what, times in people.seconds.items() if len(times) > 1}
+        spreads = {what: spread(t) | {"count": len(t)} for what, t in people.seconds.items() if len(t) > 1}
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(json.dumps({**numbers, "seconds": spreads}, indent=2) + "\n", encoding="utf-8")
     return int(bool(wrong or twice or people.errors or code))

@@ -246,11 +246,19 @@ class Line:
         return response.status, reply
 
 
+_SAID = "SELECT key FROM answers WHERE NOT withdrawn UNION ALL SELECT key FROM checks"
+
+
 def lost_or_doubled(folder: Path, stored: list[Stored]) -> list[str]:
-    """What is wrong with the file, given what was acknowledged: nothing, if all is well."""
+    """What is wrong with the file, given what was acknowledged: nothing, if all is well.
+
+    Everybody has sent each answer until it was acknowledged, so the file has these answers and no others.
+    """
     with sqlite3.connect(folder / "labels.sqlite") as raw:
         assert raw.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
         kept = Counter(key for (key,) in raw.execute("SELECT key FROM answers UNION ALL SELECT key FROM checks"))
+        # of answers that were said once more, to questions that became current again, the key has a number behind it
+        said = {str(key).partition("~")[0] for key, *_ in raw.execute(_SAID)}
         doubled = raw.execute(
             "SELECT query, annotator, count(*) FROM standing GROUP BY query, annotator HAVING count(*) > 1"
         ).fetchall()
@@ -258,14 +266,20 @@ def lost_or_doubled(folder: Path, stored: list[Stored]) -> list[str]:
             raw.execute("SELECT key, label || ' ' || weight || ' ' || swapped FROM checks")
         )
     wrong = [f"two standing answers: {row}" for row in doubled]
-    for act in stored:
-        kind, number = act.pair.partition(".")[0][:1], act.pair.partition(".")[0][1:]
-        key = f"{act.annotator}/{'again' if kind == 'a' else 'first'}/{number}/{act.key}"
+    acts = {_key(act): act for act in stored}
+    wrong += [f"nobody gave the answer with the key {key}" for key in said - acts.keys()]
+    for key, act in acts.items():
         if kept[key] != 1:
             wrong.append(f"{act} is there {kept[key]} times")
         elif not _means(labels[key], act.choice):
             wrong.append(f"{act} was stored as {labels[key]}")
     return wrong
+
+
+def _key(act: Stored) -> str:
+    """Under which the server keeps it."""
+    name = act.pair.partition(".")[0]
+    return f"{act.annotator}/{'again' if name[0] == 'a' else 'first'}/{name[1:]}/{act.key}"
 
 
 def shared(folder: Path) -> int:

@@ -54,6 +54,7 @@ def test_files_of_arrays_need_no_environment(tmp_path: Path) -> None:
     [
         ({"obs": np.zeros((5, 2))}, "must hold the arrays"),
         ({"obs": np.zeros((5, 2)), "action": np.zeros((5, 1))}, r"obs must be \[T\+1, D\]"),
+        ({"obs": np.zeros((5, 2)), "action": np.array([[1.0], [1.0], [np.inf], [1.0]])}, r"action\[2\] has a value"),
     ],
 )
 def test_wrong_files_are_told(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:

@@ -145,10 +145,10 @@ def test_waiting_is_told_in_words(person: People, server: Server) -> None:
 
 
 def test_the_pace_of_clips_and_why_they_are_drawings_is_told(person: People, server: Server) -> None:
-    server.behave(speed=0.325, note="this machine has no OpenGL, so this is a drawing of the state")
+    server.behave(speed=0.325, note="this machine has no OpenGL")
     ann = person().come()
     ann.see_pair()
-    note = "This machine has no OpenGL, so this is a drawing of the state."
+    note = "This is a drawing: this machine has no OpenGL."
     assert ann.text("#about-clips") == f"Slowed down: 1× is 0.33 of the real pace. {note}"  # noqa: RUF001
 
 
@@ -211,17 +211,20 @@ def test_help_and_tabs_by_keyboard(person: People, server: Server) -> None:
     assert server.answers[0]["choice"] == "equal"
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(320, "dark"), (390, "light"), (820, "light"), (1600, "dark")])
-def test_everything_fits_at_every_width(person: People, width: int, scheme: str) -> None:
-    phone = {"is_mobile": True, "has_touch": True} if width < 700 else {}
-    ann = person(viewport={"width": width, "height": 780}, color_scheme=scheme, **phone).come(
+@pytest.mark.parametrize(
+    ("width", "height", "scheme"),
+    [(320, 780, "dark"), (390, 780, "light"), (844, 390, "light"), (820, 780, "light"), (1600, 780, "dark")],
+)
+def test_everything_fits_at_every_size(person: People, width: int, height: int, scheme: str) -> None:
+    phone = {"is_mobile": True, "has_touch": True} if min(width, height) < 700 else {}
+    ann = person(viewport={"width": width, "height": height}, color_scheme=scheme, **phone).come(
         "Annemarie of the Long Name"
     )
     ann.see_pair()
     assert ann.page.evaluate("document.documentElement.scrollWidth") <= width
     for choice in ("left", "right", "equal", "cant-tell"):  # in sight without scrolling, and large enough to hit
         box = ann.page.locator(f'.answer[data-choice="{choice}"]').bounding_box()
-        assert box["y"] + box["height"] <= 780
+        assert box["y"] + box["height"] <= height
         assert box["height"] >= 44
     if width < 700:
         ann.page.click("#larger")
@@ -229,7 +232,7 @@ def test_everything_fits_at_every_width(person: People, width: int, scheme: str)
         assert left["y"] + left["height"] <= right["y"]
         assert left["width"] == pytest.approx(right["width"], abs=0.1)
         assert left["width"] > 0.9 * width
-        assert ann.page.evaluate("[innerWidth, innerHeight]") == [width, 780]  # nothing made the browser zoom out
+        assert ann.page.evaluate("[innerWidth, innerHeight]") == [width, height]  # nothing made the browser zoom out
     ann.page.click("#tab-dashboard")
     ann.page.wait_for_selector("#dash h3")
     assert ann.page.evaluate("document.documentElement.scrollWidth") <= width

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -303,11 +304,10 @@ def test_a_full_disk_is_said_and_the_answer_can_be_sent_again(
 ):
     open_page = browser(here)
 
-    def full(*_: Any, **__: Any) -> int:
-        raise UserError(
-            "cannot use /home/me/labels.sqlite: the disk is full; nothing written so far is lost: free some"
-        )
+    def fails(said: str, *_: Any, **__: Any) -> int:
+        raise UserError(f"{said}; nothing written so far is lost: free some")
 
+    full = partial(fails, "cannot use /home/me/labels.sqlite: the disk is full")
     pair = open_page.post("/api/next", {"annotator": "ann"}).json()["pair"]["id"]
     said = {"annotator": "ann", "pair": pair, "choice": "left", "key": "key-00001", "seconds": 2}
     monkeypatch.setattr(here.store, "answer", full)
@@ -318,6 +318,9 @@ def test_a_full_disk_is_said_and_the_answer_can_be_sent_again(
     monkeypatch.setattr(here.desk, "progress", full)
     told = open_page.post("/api/next", {"annotator": "ann"}).json()["error"]
     assert told == "the server cannot use its files now (the disk is full); this is tried again"
+    monkeypatch.setattr(here.desk, "progress", partial(fails, "/home/me/labels.sqlite is damaged (malformed)"))
+    told = open_page.post("/api/next", {"annotator": "ann"}).json()["error"]
+    assert told == "the server cannot use its files now (its terminal shows why); this is tried again"
     monkeypatch.undo()
     assert open_page.post("/api/next", {"annotator": "ann"}).json()["pair"]["id"] == pair
     assert open_page.post("/api/answer", said).json()["stored"] is True

@@ -136,6 +136,9 @@ def test_other_addresses_need_a_token(run: Path):
         (["--again", "1.5"], "--again is a share"),
         (["--token", "short"], "at least 22"),
         (["--instruction", "x" * 5000], "at most 4000"),
+        (["--pairs", "50"], "are about a dataset"),
+        (["--known-as", "https://desk"], "takes a name alone"),
+        (["--known-as", "desk:443"], "takes a name alone"),
     ],
 )
 def test_bad_options_are_sentences(run: Path, options: list[str], words: str, capsys: pytest.CaptureFixture[str]):
@@ -153,6 +156,7 @@ def test_the_command_says_where_and_what_came_of_it(tmp_path: Path):
 
 def test_the_instruction_names_the_task():
     assert "door close" in default_instruction("metaworld/door-close")
+    assert "task" not in default_instruction("dataset")  # which files do not name
 
 
 def test_a_full_disk_loses_nothing(tmp_path: Path):

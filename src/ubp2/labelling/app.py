@@ -188,7 +188,8 @@ def _refused(request: Request, error: Exception) -> Response:
 def _cannot_save(request: Request, error: Exception) -> Response:
     """The disk under the store: its owner is told all, the annotator what concerns her."""
     _LOG.error("%s", error)
-    why = str(error).partition(";")[0].rpartition(": ")[2]
+    _, named, why = str(error).partition(";")[0].rpartition(": ")
+    why = why if named else "its terminal shows why"  # else the sentence begins with the file
     if request.url.path in KEPT:
         return _json({"error": f"the server cannot save now ({why}); your answer is kept here and sent again"}, 503)
     return _json({"error": f"the server cannot use its files now ({why}); this is tried again"}, 503)

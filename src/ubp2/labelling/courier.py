@@ -76,12 +76,14 @@ class Courier:
         self._run, self._url, self._say = run, check_address(url), say
         self._environment = dict(environment)
         self._token = os.environ[TRAINER_VARIABLE]
+        self._open = _opener(self._url)
         self._stop = threading.Event()
         self._began = time.time()
         self._page: str | None = None  # its name, once it has said hello
         self._episodes: list[str] = []  # what the page has
         self._compared = False  # with what is here
         self._questions: dict[int, tuple[str, ...]] = {}
+        self._own: dict[int, tuple[str, ...]] = {}  # questions here
         self._told: set[str] = set()  # notes about questions that the page has
         self._metrics = 0  # bytes
         self._given = self._taken = 0  # ids of the last answers carried there and here
@@ -188,7 +190,10 @@ class Courier:
         self._compared = True
 
     def _send_questions(self, store: LabelStore, exchange: Exchange) -> None:
-        for session, prints in exchange.questions().items():
+        own = exchange.questions()
+        if own != self._own:
+            self._own, self._taken = own, 0  # a question may be new here and answered there: a backup was put in place
+        for session, prints in own.items():
             if self._questions.get(session) == prints:
                 continue
             asked = store.session(session)
@@ -197,7 +202,7 @@ class Courier:
                 queries = [each.query for each in asked]
                 self._post("questions", parcels.questions(first.decision, session, first.strategy, queries))
                 # What came after a question that is new there was given up with it, and is sent again where it stands.
-                earlier = {number: own for number, own in self._questions.items() if number < session}
+                earlier = {number: known for number, known in self._questions.items() if number < session}
                 self._questions = {**earlier, session: prints}
                 self._given = 0  # answers that were given before their question was known there
                 self._beaten = float("-inf")  # what is known of them goes with them
@@ -248,7 +253,7 @@ class Courier:
             },
         )
         try:
-            with urllib.request.urlopen(request, timeout=SECONDS) as reply:
+            with self._open(request, timeout=SECONDS) as reply:
                 return json.loads(reply.read())
         except urllib.error.HTTPError as error:
             sentence = _sentence(error)
@@ -259,6 +264,14 @@ class Courier:
             raise Unreachable(str(error.reason)) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise Unreachable(str(error) or type(error).__name__) from None
+
+
+def _opener(url: str) -> Callable[..., Any]:
+    """What opens the page: past any proxy where it is on this machine, as a tunnel's end is; no proxy leads there."""
+    from ubp2.labelling.security import is_loopback  # with parts of a web server: only where there is a page elsewhere
+
+    local = is_loopback(urlsplit(url).hostname or "")
+    return urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if local else [])).open
 
 
 def _sentence(error: urllib.error.HTTPError) -> str:

@@ -121,6 +121,10 @@ def _episodes(source: Path) -> Iterator[Episode]:
         raise UserError(f"{source} must hold the arrays obs [T+1, D] and action [T, A]: {error}") from None
     if obs.ndim != 2 or action.ndim != 2 or len(obs) != len(action) + 1:
         raise UserError(f"{source}: obs must be [T+1, D] and action [T, A], got {obs.shape} and {action.shape}")
+    for name, array in (("obs", obs), ("action", action)):
+        if not np.isfinite(array).all():  # a file of such labels would be refused, after people have answered
+            step = int(np.argwhere(~np.isfinite(array))[0, 0])
+            raise UserError(f"{source}: {name}[{step}] has a value that is no finite number; cut the episode before it")
     blank = np.zeros(len(action))
     yield Episode(0, 0, obs, action, blank.astype(np.float64), blank.astype(np.bool_), terminated=False)
 

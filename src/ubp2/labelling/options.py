@@ -62,6 +62,11 @@ def check(args: Label) -> None:
         raise UserError(f"--port lies between 0 and 65535, got {args.port}")
     if args.remote and args.dataset:
         raise UserError("--remote is for a trainer elsewhere and --dataset for none at all; leave out one of them")
+    if not args.dataset and (args.pairs, args.length) != (Label.pairs, Label.length):
+        raise UserError("--pairs and --length are about a dataset: name it with --dataset, or leave them out")
+    for name in args.known_as:
+        if "/" in name or name.count(":") == 1:  # what a Host header is compared with has neither scheme nor port
+            raise UserError(f"--known-as takes a name alone, such as label.example.org, got {name}")
     if args.overlap < 1:
         raise UserError(f"--overlap is at least 1, got {args.overlap}")
     if not 0 <= args.again <= 1:

@@ -101,7 +101,7 @@ class Reception:
             body = await request.body()
             try:
                 reply = await run_in_threadpool(locked, body)
-            except (ValueError, KeyError, TypeError, OverflowError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
                 raise Refused(400, f"the request cannot be read: {type(error).__name__}: {error}") from None
             self._heard = time.monotonic()
             return JSONResponse(reply, headers={"cache-control": "no-store"})

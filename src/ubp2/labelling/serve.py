@@ -241,6 +241,10 @@ def _wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
 
 def default_instruction(env: str) -> str:
     """What to look for, from the name of the task alone."""
+    from ubp2.labelling.dataset import NAME
+
+    if env == NAME:  # of files, whose task has no name
+        return "Which of the two clips is better?"
     task = env.rpartition("/")[2].replace("-", " ").replace("_", " ")
     return f"The task is: {task}. Which of the two clips is closer to doing it well?"
 

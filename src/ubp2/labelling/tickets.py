@@ -2,7 +2,7 @@
 
 A ticket is signed, not remembered: a server that was killed and started again still takes the answer that a page kept.
 Which side is which, and which pairs are asked again, are drawn from the same secret, so that a reload shows a pair as
-it was shown before and nobody who sees tickets can tell.
+it was shown before and nobody can tell in advance.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A label store and its double on another machine: what one has and the other lacks, by what is asked and not by id.
 
 The ids of two files differ, so a question is its session, its position and the fingerprint of its content. An answer
-that came from the other file carries a key made of its id there: however often it comes, it is there once.
+that came from the other file carries a key made of its id there and its time: however often it comes, it is there once,
+and an answer that has the id of another, because a backup was put in the place of the other file, is there, too.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class Exchange:
         ]
 
     def take_in(self, events: Iterable[Event], source: str) -> int:
-        """Add what is new of these answers, all or none, each under the key `source` and its id; returns how many."""
+        """Add what is new of these answers, all or none, under keys that begin with `source`; returns how many."""
         added = 0
         with self._database.write() as connection:
             for event in events:
@@ -102,12 +103,14 @@ class Exchange:
                     ":answered_at, :key, :swapped, :withdrawn, :reason FROM queries q WHERE q.session = :session "
                     "AND q.position = :position AND q.fingerprint = :fingerprint "
                     # not ON CONFLICT, which would use up an id: `verify` takes a gap for a lost row
-                    "AND NOT EXISTS (SELECT 1 FROM answers b WHERE b.key = :key)",
+                    "AND NOT EXISTS (SELECT 1 FROM answers b WHERE b.key IN (:key, :plain) "
+                    "AND (b.key = :key OR b.answered_at = :answered_at))",
                     {
                         **event._asdict(),
                         **event.place._asdict(),
                         "fingerprint": bytes.fromhex(event.place.fingerprint),
-                        "key": f"{source}{event.id}",
+                        "key": f"{source}{event.id}@{event.answered_at!r}",
+                        "plain": f"{source}{event.id}",  # as version 0.1.0 wrote it
                         "place": None,
                     },
                 ).rowcount

@@ -34,7 +34,10 @@ export class Outbox extends EventTarget {
   /** Acts that no server has acknowledged, oldest first, of every tab. */
   get unsent() {
     return shelf.keys().filter((name) => name.startsWith(this.#prefix)).sort().flatMap((name) => {
-      try { return [{ name, ...JSON.parse(shelf.get(name)) }]; } catch { return []; }
+      try {
+        const act = JSON.parse(shelf.get(name)); // null: another tab has just removed it
+        return act ? [{ name, ...act }] : [];
+      } catch { return []; }
     });
   }
 

@@ -14,7 +14,7 @@ export function waitingFor(why) {
     case "the budget is spent":
       return ["All done, thank you", "The budget of questions is spent. You can close this page, or look at the dashboard."];
     case "everything is answered":
-      return ["Everything is answered", "The trainer is not running at the moment. Your answers are stored; new pairs come when it goes on."];
+      return ["Everything is answered", "No trainer is running at the moment. Your answers are stored; should one go on, new pairs appear here."];
     case "waiting for the trainer":
       return ["The agent is practising", `It asks when it has new clips to compare. ${TITLE_CHANGES}`];
     default:
@@ -89,7 +89,7 @@ export function aboutClips(pair) {
   const slow = sides.map((side) => side.speed).find((speed) => Number.isFinite(speed) && Math.abs(speed - 1) > 0.01);
   const note = sides.map((side) => side.note).find(Boolean);
   const pace = slow ? `${slow < 1 ? "Slowed down" : "Sped up"}: 1× is ${Number(slow.toPrecision(2))} of the real pace.` : "";
-  return [pace, note ? sentence(note) : ""].filter(Boolean).join(" ");
+  return [pace, note ? sentence(`this is a drawing: ${note}`) : ""].filter(Boolean).join(" ");
 }
 
 /** What is said after an answer, with the model's view where it may be told. */
