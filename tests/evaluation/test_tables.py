@@ -69,7 +69,9 @@ def test_ours_beside_the_papers() -> None:
         *(("rune", c) for c in ("Average", "Rank", "Regret")),
     }
     assert "Last columns are over the tasks that all methods have: Door Close." in grid.notes
-    assert any(note.startswith("An asterisk: ubp2 is better than this method") and "6 pairs" in note for note in grid.notes)
+    assert any(
+        note.startswith("An asterisk: ubp2 is better than this method") and "6 pairs" in note for note in grid.notes
+    )
 
 
 def test_the_paper_alone_where_there_is_no_run_yet() -> None:

@@ -245,6 +245,9 @@ def test_the_page_keeps_the_policy_that_it_is_served_under(here: Place):
     """No script or style in the page itself, nothing from elsewhere, and no text that becomes markup."""
     files = static_files(STATIC)
     page = files["index.html"][0].decode()
+    assert {name for name in files if name.endswith(".js")} == set(re.findall(r'"/static/(\w+\.js)"', page)), (
+        "preloaded"
+    )
     assert not re.search(r"<script(?![^>]*\bsrc=)|\son\w+\s*=|\sstyle\s*=|<style|javascript:", page)
     for name, (content, kind, _) in files.items():
         text = content.decode() if kind.startswith("text/") else ""

@@ -36,6 +36,7 @@ __all__ = [
 
 # Where people are asked, which changes nothing of what is learned from them: a resumed run may have it elsewhere.
 PLACE = ("serve", "url", "host", "port", "browser", "instruction")
+_WAITING = ("wait", "patience", "fallback")  # nor need a run go on waiting for people who no longer come
 
 REGISTERED = ("agent", "preferences.strategy")  # fields whose choices other programs may add to
 FURTHER: dict[str, list[str]] = {}  # what a Literal field takes besides its own choices, by dotted name: registered
@@ -125,7 +126,7 @@ def leaves(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def check_resumable(saved: Config, asked: Config) -> None:
-    """Refuse to go on with a run under another configuration; only `steps` may grow, and the page move.
+    """Refuse to go on with a run under another configuration; only `steps` may grow, and people be waited for otherwise.
 
     Anything else would give curves that no single configuration produces.
     """
@@ -140,9 +141,10 @@ def check_resumable(saved: Config, asked: Config) -> None:
 
 
 def moved(saved: Config, asked: Config) -> Config:
-    """`saved` with its page for people where `asked` has it."""
-    place = {name: getattr(asked.teacher, name) for name in PLACE}
-    return dataclasses.replace(saved, teacher=dataclasses.replace(saved.teacher, **place))
+    """`saved` with its page for people where `asked` has it, and waiting for them as `asked` does."""
+    names = (*PLACE, *_WAITING) if saved.teacher.name == "human" else PLACE
+    changes = {name: getattr(asked.teacher, name) for name in names}
+    return dataclasses.replace(saved, teacher=dataclasses.replace(saved.teacher, **changes))
 
 
 def _as_of_today(data: Any) -> Any:

@@ -65,7 +65,7 @@ class Train:
     seeds: int = 1
     """Seeds that train together in one program, from --seed on; several get a run folder s<seed> each inside --out."""
     resume: Path | None = None
-    """Run folder, or folder of several seeds, to go on with; it keeps its configuration; only --steps may grow."""
+    """Run folder, or folder of several seeds, to go on with; it keeps its configuration, but --steps may grow."""
     labels: Annotated[tuple[Path, ...], tyro.conf.UseAppendAction] = ()
     """File of labels (ubp2 labels export) to begin with; they cost no budget; can be repeated."""
     out: Path | None = None
