@@ -126,7 +126,7 @@ def leaves(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def check_resumable(saved: Config, asked: Config) -> None:
-    """Refuse to go on with a run under another configuration; only `steps` may grow, and people be waited for otherwise.
+    """Refuse to go on with a run under another configuration; `steps` may grow, and people be waited for otherwise.
 
     Anything else would give curves that no single configuration produces.
     """
