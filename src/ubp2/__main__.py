@@ -11,6 +11,7 @@ __all__ = ["run"]
 
 def run() -> None:
     """Run one command and leave, also in the middle of a compilation that nobody waits for any more."""
+    _open_streams()
     _find_modules_here()
     try:
         from ubp2.terminal.cli import main
@@ -25,6 +26,20 @@ def run() -> None:
         sys.stderr.flush()
         os._exit(code)  # XLA cannot be interrupted, and an interpreter that ends under its threads may crash
     sys.exit(code)
+
+
+def _open_streams() -> None:
+    """Put /dev/null where a standard stream was closed (2>&-): a file that is opened later would take its number.
+
+    What is printed would then end up in that file, such as a checkpoint.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))
 
 
 def _find_modules_here() -> None:

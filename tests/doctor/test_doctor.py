@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,18 @@ def test_a_check_that_hangs_is_ended_and_told() -> None:
         trial.attempt("devices", 0.05)
     (finding,) = answer.devices(0.05)
     assert finding.state == "problem" and "no answer" in finding.text
+    assert "--no-deps jax==" in finding.advice  # ubp2 itself may be on no index
+
+
+def test_nobody_waits_for_a_trial_that_was_ended() -> None:
+    """As Ctrl-C does, because a driver hangs."""
+    with ThreadPoolExecutor(1) as pool:
+        tried = pool.submit(trial.attempt, "devices", 300)
+        while not trial._RUNNING and not tried.done():
+            time.sleep(0.01)
+        trial.end()
+        with pytest.raises(trial.Failed, match="killed by signal 9"):
+            tried.result(timeout=60)
 
 
 def test_something_broken_gives_exit_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

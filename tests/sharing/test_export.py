@@ -113,6 +113,10 @@ def test_the_loader_refuses_what_it_cannot_read(run: Path, tmp_path: Path) -> No
     np.savez(tmp_path / "other.npz", weights=np.zeros(3))
     with pytest.raises(ValueError, match="no policy that ubp2 export wrote"):
         load_policy(tmp_path / "other.npz")
+    for name, content in (("cut.npz", (tmp_path / "policy.npz").read_bytes()[:-100]), ("notes.npz", b"mine")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=f"{name} is no .npz file, or a damaged one"):
+            load_policy(tmp_path / name)
     newer = np.array(json.dumps({**policy.metadata, "format": 2}))
     np.savez(tmp_path / "newer.npz", metadata=newer)
     with pytest.raises(ValueError, match="has format 2 and this loader reads 1"):

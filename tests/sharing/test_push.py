@@ -51,6 +51,9 @@ def test_a_dry_run_writes_everything_and_uploads_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody answers there
+    run = shutil.copytree(run, tmp_path / "run")
+    with (run / "metrics.jsonl").open("a") as rows:
+        rows.write('{"kind": "tra')  # it goes on, and is writing
     assert cli.main(["push", str(run), "me/reach", "--dry-run", "--json"]) == 0
     told = json.loads(capfd.readouterr().out)
     folder = tmp_path / "hub" / "reach"
@@ -60,6 +63,7 @@ def test_a_dry_run_writes_everything_and_uploads_nothing(
     obs = np.array([0.1, 0.2, 0.3, 0.4])
     np.testing.assert_allclose(load_policy(folder / "policy.npz").act(obs), ubp2.load(run).act(obs), atol=2e-5)
     assert load_yaml(folder / "config.yaml").steps == 170
+    assert [json.loads(row)["kind"] for row in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
 def test_the_card_is_one_that_the_hub_reads(run: Path, tmp_path: Path) -> None:
@@ -80,7 +84,11 @@ def test_what_only_python_has_is_named(run: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(run, tmp_path / "run")
     metadata = policy_of(folder).metadata
     text = card(gather(Run.open(folder), metadata), "me/reach", ["policy.npz"])
-    assert "again: `ubp2 train --config config.yaml`" in text
+    assert "again: `ubp2 train --config config.yaml`." in text
+    config = (folder / "config.yaml").read_text(encoding="utf-8")
+    (folder / "config.yaml").write_text(config.replace("imported: 0", "imported: 30"), encoding="utf-8")
+    text = card(gather(Run.open(folder), metadata), "me/reach", ["policy.npz"])
+    assert "; the 30 labels of other runs that it learned from are not (`--labels`)" in text
     Run.open(folder).note({"custom_environment": True, "custom_teacher": True})
     text = card(gather(Run.open(folder), metadata), "me/reach", ["policy.npz"])
     assert "its environment and its teacher, given from Python, are not" in text and "again:" not in text
@@ -205,6 +213,7 @@ def test_what_the_hub_or_the_network_refuses_is_told(small: Folder) -> None:
     ("repo", "sentence"),
     [
         ("pendulum", "expected a repository as owner/name, such as me/door-close-ubp2, got 'pendulum'"),
+        ("me/..", "expected a repository as owner/name"),
         ("me/reach", "the Hub does not know you: log in with 'hf auth login', or set HF_TOKEN"),
     ],
 )

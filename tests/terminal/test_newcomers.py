@@ -52,7 +52,9 @@ MISTAKES = {
     "labels": "ubp2 labels needs what to do, before any option: export, import, verify, stats",
     "reproduce table9": "unknown experiment 'table9'. Did you mean table",
     "sweep status": "ubp2 sweep status needs the folder of a sweep",
-    "lab reward": "ubp2 lab needs --data: Run folders whose episodes are used",
+    "lab reward": "ubp2 lab reward needs --data: Run folders whose episodes are used",
+    "labels export": "ubp2 labels export needs RUN: Run folder",
+    "sweep": "ubp2 sweep needs FILE|VERB: file of the sweep",
     "completion tcsh": "shell has no choice 'tcsh'.",
     "--verison": "unknown option '--verison'. Did you mean --version?",
     "trian --env toy/reach": "unknown command 'trian'. Did you mean train?",
@@ -93,6 +95,13 @@ def test_help_of_a_command_comes_before_or_after_its_name(capsys: pytest.Capture
     before = capsys.readouterr().out
     assert main(["eval", "--help"]) == 0
     assert capsys.readouterr().out == before and before.startswith("usage: ubp2 eval")
+
+
+def test_json_may_come_first(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["--json", "version"]) == 0
+    assert json.loads(capfd.readouterr().out)["version"]
+    assert main(["--json"]) == 0
+    assert "train" in json.loads(capfd.readouterr().out)["commands"]
 
 
 def test_values_are_not_taken_for_words_too_many(capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,6 +53,14 @@ def test_rate_follows_the_last_seconds_and_a_resumed_run_starts_where_it_was() -
     assert "  1.0/s  " in lines[-1]
 
 
+def test_a_run_that_has_nothing_left_to_do_tells_its_labels() -> None:
+    stream = io.StringIO()
+    with Progress(100, stream=stream, clock=Clock()) as progress:
+        progress.update(0, labels=0, budget=40)
+        progress.resume(100, labels=40)
+    assert stream.getvalue() == "100/100 decisions  40/40 labels\n"
+
+
 def test_no_eta_from_a_rate_that_will_not_last() -> None:
     stream, clock = io.StringIO(), Clock()
     with Progress(1000, stream=stream, clock=clock) as progress:

@@ -115,10 +115,11 @@ def check_numbers(config: Config) -> None:
             )
     for name in _ABOVE_ZERO:
         if not 0 < own[name] < math.inf:
-            raise UserError(f"{name} must be above 0, got {own[name]}")
+            raise UserError(f"{name} must be {'finite and ' if own[name] == math.inf else ''}above 0, got {own[name]}")
     for name in (name for name in _AT_LEAST_ZERO if name in own):
         if not 0 <= own[name] < math.inf:
-            raise UserError(f"{name} must not be negative, got {own[name]}")
+            wanted = "be a finite number" if own[name] == math.inf else "not be negative"
+            raise UserError(f"{name} must {wanted}, got {own[name]}")
     for name in (name for name in _SHARES if name in own):
         if not 0 <= own[name] <= 1:
             raise UserError(f"{name} is a share and must lie in [0, 1], got {own[name]}")

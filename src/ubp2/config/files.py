@@ -207,7 +207,16 @@ def _convert(value: Any, hint: Any, name: str) -> Any:
     # bool is a subclass of int, and `steps: true` is a mistake
     if isinstance(value, hint) and isinstance(value, bool) == (hint is bool):
         return value
-    raise _mismatch(name, _NAMES[hint], value)
+    raise UserError(f"{_mismatch(name, _NAMES[hint], value)}{_whole(value) if hint is int else ''}")
+
+
+def _whole(value: Any) -> str:
+    """What to write in place of 1e4 or 5.0, which YAML does not read as a whole number."""
+    try:
+        meant = float(value)
+        return f"; write {int(meant)}" if meant == int(meant) and not isinstance(value, bool) else ""
+    except (TypeError, ValueError, OverflowError):
+        return ""
 
 
 def _convert_float(value: Any, name: str) -> float:

@@ -15,9 +15,10 @@ from typing import Any
 from ubp2.doctor import machine, packages
 from ubp2.doctor.finding import Finding
 from ubp2.doctor.options import Doctor
-from ubp2.doctor.trial import Failed, attempt
+from ubp2.doctor.trial import Failed, attempt, end
 from ubp2.envs.gl import choose_backend
 from ubp2.errors import UserError
+from ubp2.system import versions
 from ubp2.terminal.colour import paint
 
 __all__ = ["answer", "devices", "rendering"]
@@ -56,8 +57,13 @@ def examine(args: Doctor) -> list[Finding]:
         packages.extras,
     )
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        found = [pool.submit(check) for check in checks]
-        results = [future.result() for future in found]
+        try:
+            found = [pool.submit(check) for check in checks]
+            results = [future.result() for future in found]
+        except BaseException:  # Ctrl-C above all, because a check hangs: nobody waits for any of them
+            pool.shutdown(wait=False, cancel_futures=True)
+            end()
+            raise
     return [finding for result in results for finding in ([result] if isinstance(result, Finding) else result)]
 
 
@@ -67,7 +73,9 @@ def devices(patience: float) -> list[Finding]:
     try:
         seen = attempt("devices", patience)
     except Failed as failure:
-        advice = "install jax anew: pip install --force-reinstall ubp2; on a GPU look whether its memory is taken"
+        have = versions()
+        named = " ".join(f"{name}=={have[name]}" for name in ("jax", "jaxlib") if name in have) or "jax"
+        advice = f"on a GPU look whether its memory is taken; else: pip install --force-reinstall --no-deps {named}"
         return [Finding("jax", "problem", f"cannot compute: {failure}", advice)]
     found = [Finding("jax", "ok", f"computes on {', '.join(seen['devices'])}")]
     if cards and seen["backend"] == "cpu":

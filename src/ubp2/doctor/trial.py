@@ -5,6 +5,7 @@ A trial prints one JSON object as its last line. `attempt` starts one and tells 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -13,11 +14,14 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["Failed", "attempt", "devices", "render", "work"]
+__all__ = ["Failed", "attempt", "devices", "end", "render", "work"]
 
 
 class Failed(Exception):
     """A trial that came to nothing; the message is the last thing it said."""
+
+
+_RUNNING: set[subprocess.Popen[str]] = set()
 
 
 def attempt(name: str, seconds: float, **variables: str) -> dict[str, Any]:
@@ -34,17 +38,27 @@ def attempt(name: str, seconds: float, **variables: str) -> dict[str, Any]:
             env=os.environ | variables,
             start_new_session=True,
         ) as process:
+            _RUNNING.add(process)
             try:
                 out, err = process.communicate(timeout=seconds)
             except BaseException:
                 os.killpg(process.pid, 9)
                 raise
+            finally:
+                _RUNNING.discard(process)
     except subprocess.TimeoutExpired:
         raise Failed(f"no answer within {seconds:g} s") from None
     if process.returncode:
         how = f"killed by signal {-process.returncode}" if process.returncode < 0 else f"code {process.returncode}"
         raise Failed((err.strip().splitlines() or [how])[-1])
     return json.loads(out.splitlines()[-1])
+
+
+def end() -> None:
+    """End every trial that is on its way, which then fails."""
+    for process in list(_RUNNING):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, 9)
 
 
 def devices() -> dict[str, Any]:

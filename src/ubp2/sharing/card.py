@@ -155,6 +155,8 @@ def _training(facts: Facts) -> str:
         if own
         else "again: `ubp2 train --config config.yaml`"
     )
+    if config.preferences.imported:
+        again += f"; the {config.preferences.imported:,} labels of other runs that it learned from are not (`--labels`)"
     return f"{table}\n\nEvery setting is in `config.yaml`; {again}."
 
 

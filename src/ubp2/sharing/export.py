@@ -116,12 +116,13 @@ def _layers(name: str, network: MLP) -> dict[str, Any]:
 
 
 def write_numpy(policy: Exported, path: Path) -> None:
-    """Write the file, in one step, and its loader beside it. The same policy gives the same bytes."""
+    """Write the file and, before it, the loader beside it, each in one step. The same policy gives the same bytes."""
     partial = path.with_name(f".{path.name}.tmp")
     try:
+        shutil.copyfile(numpy_policy.__file__, partial)
+        os.replace(partial, path.with_name("numpy_policy.py"))
         with partial.open("wb") as stream:
             np.savez(stream, metadata=np.array(json.dumps(policy.metadata)), **policy.arrays)  # type: ignore[arg-type]
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
-    shutil.copyfile(numpy_policy.__file__, path.with_name("numpy_policy.py"))

@@ -9,6 +9,7 @@ An action stands for one decision: repeat it in the simulator `policy.metadata["
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,11 @@ class Policy:
 
 def load_policy(path: str | Path) -> Policy:
     """Read a policy file; nothing in it is code."""
-    with np.load(path, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is no .npz file, or a damaged one: {error}") from error
     if "metadata" not in arrays:
         raise ValueError(f"{path} is no policy that ubp2 export wrote")
     metadata = json.loads(str(arrays.pop("metadata")))

@@ -47,7 +47,8 @@ def assemble(run: Path | str, repo: str, out: Path, *, with_labels: bool = False
         try:
             write_numpy(policy, out / "policy.npz")
             save_yaml(moved(source.config, Config()), out / "config.yaml")  # the page for people is nobody's business
-            shutil.copyfile(source.folder / "metrics.jsonl", out / "metrics.jsonl")
+            rows = (source.folder / "metrics.jsonl").read_bytes()
+            (out / "metrics.jsonl").write_bytes(rows[: rows.rfind(b"\n") + 1])  # a run that goes on may be writing one
             notes = [*_draw(source, out), *_film(source, out)]
             if with_labels:
                 transfer.export(source.folder, out / "labels.jsonl.gz", anonymous=True, overwrite=True, intact=False)

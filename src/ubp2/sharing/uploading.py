@@ -10,7 +10,7 @@ from ubp2.errors import UserError
 
 __all__ = ["Folder", "check_repo", "hub", "upload"]
 
-_REPO = re.compile(r"[\w.-]+/[\w.-]+")
+_REPO = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # as on the Hub; so no name is a folder above
 
 
 class Folder(NamedTuple):

@@ -139,22 +139,32 @@ def main(argv: Sequence[str] | None = None) -> int:
             advice = "go on with ubp2 train --resume RUN if its folder is there, else run the same again"
             return _fail(f"told to stop where no checkpoint was being written: {advice}", results, CHECKPOINTED)
         except BrokenPipeError:  # the reader of our output, such as head, has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), (results or sys.stdout).fileno())
+            _let_go(results or sys.stdout)
             return 0
         except OSError as error:
             if error.errno not in _DISK_ERRORS:
                 raise
-            return _fail(f"cannot write: {error}", results, EXIT_USER_ERROR)
+            return _fail(_refused(error), results, EXIT_USER_ERROR)
 
 
+_DENIED = (errno.EACCES, errno.EPERM)  # to read as well as to write
 _DISK_ERRORS = (
-    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM),
+    *_DENIED,
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS),
     *(errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG),  # a path that cannot be written to
 )
 
 
+def _refused(error: OSError) -> str:
+    what = "use" if error.errno in _DENIED else "write"
+    where = f" {error.filename}" if error.filename else ""
+    return f"cannot {what}{where}: {(error.strerror or str(error)).lower()}"
+
+
 def _run(arguments: list[str]) -> commands.Outcome:
     colour.check()
+    if arguments[:1] == ["--json"]:  # before the command, as people write it who know it from other programs
+        arguments = [*arguments[1:], "--json"] if len(arguments) > 1 else []
     name, rest = (arguments[0], arguments[1:]) if arguments else ("--help", [])
     if name == "help" and rest and rest[0] in COMMANDS:
         name, rest = rest[0], [*rest[1:], "--help"]
@@ -255,15 +265,24 @@ def _parse(name: str, arguments: list[str], default: Any = None) -> Any:
     except SystemExit as error:
         if not error.code:
             return None
-        raise UserError(refusal(said.getvalue(), command)) from None
+        asked = f"{command} {arguments[0]}" if name in _WITH_NAME else command
+        raise UserError(refusal(said.getvalue(), asked)) from None
 
 
 def _fail(message: str, results: TextIO | None, code: int) -> int:
     if message:
         print(f"{paint('ubp2:', 'red', sys.stderr)} {message}", file=sys.stderr)
     if results:
-        print(json.dumps({"error": message}), file=results)
+        try:
+            print(json.dumps({"error": message}), file=results, flush=True)
+        except OSError:  # the answer could not be written, and this cannot either
+            _let_go(results)
     return code
+
+
+def _let_go(stream: TextIO) -> None:
+    """What this stream still holds goes nowhere: where it went to takes nothing any more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 @contextlib.contextmanager

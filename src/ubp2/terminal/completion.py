@@ -35,6 +35,7 @@ _ubp2() {
     local line
     COMPREPLY=()
     while IFS= read -r line; do
+        printf -v line %q "$line"
         COMPREPLY+=("$line")
     done < <("${COMP_WORDS[0]}" completion words "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
 }

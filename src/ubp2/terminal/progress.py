@@ -90,9 +90,10 @@ class Progress:
         elif now - self._last_line >= LINE_EVERY:
             self._line()
 
-    def resume(self, decision: int) -> None:
+    def resume(self, decision: int, **fields: Any) -> None:
         """Start from `decision`, so that what an earlier process did counts neither for the rate nor for the ETA."""
         self._decision = decision
+        self._fields.update(fields)
         self._marks = [(self._clock(), decision)]
 
     def note(self, message: str) -> None:

@@ -24,7 +24,7 @@ def refusal(box: str, command: str) -> str:
 
 def _unboxed(text: str) -> str:
     """The first paragraph of the box, without the frame and the title."""
-    lines = [re.sub(r"[│╭╮╰╯|]|\x1b\[[\d;]*m", "", line).strip() for line in text.splitlines()[1:]]
+    lines = [re.sub(r"\x1b\[[\d;]*m", "", line).strip(" │╭╮╰╯|") for line in text.splitlines()[1:]]
     first = [line for line in lines if line]
     rule = next((i for i, line in enumerate(first) if set(line) <= {"─", "-"}), len(first))
     return " ".join(first[:rule])

@@ -147,7 +147,7 @@ def _begin(crew: Crew, agent: Agent, programs: Programs) -> State:
     asking.announce(crew, state.counters)
     taught = imported.take(crew, programs, state) & imported.fitted(crew, state.counters)
     decision, labels = state.counters.decision, int(state.counters.labels.sum())
-    crew.progress.resume(decision)
+    crew.progress.resume(decision, labels=labels)
     crew.progress.note(f"resumed at decision {decision} with {labels} labels")
     taught |= asking.awaited(crew, programs, state)
     if taught.any() and agent.fit is not None:
