@@ -341,7 +341,7 @@ def test_no_number_may_mean_nothing(name: str) -> None:
     """Whatever field somebody adds: a number that cannot be meant is refused with its name, before anything runs."""
     wrong = [math.nan] if name in FREE else [-1]
     wrong += [math.nan, -math.inf] if isinstance(dict(leaves(Config()))[name], float) else []
-    wrong += [0] if name in AT_LEAST_ONE else []
+    wrong += [0, 2**31] if name in AT_LEAST_ONE else []
     for value in wrong:
         with pytest.raises(UserError, match=re.escape(name.rpartition(".")[2])):
             resolve(overridden(preset("cpu"), {name: value}), 50)

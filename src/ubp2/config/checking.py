@@ -46,6 +46,7 @@ AT_LEAST_ONE = (
     "visual.pixels",
     "visual.frames",
 )
+_MOST = 2**31 - 1
 _ABOVE_ZERO = (
     "training.learning_rate",
     "training.grad_clip",
@@ -113,6 +114,8 @@ def check_numbers(config: Config) -> None:
             raise UserError(
                 f"{name} must be at least 1, got {own[name]}; set --{name.replace('_', '-')} to a whole number >= 1"
             )
+        if own[name] > _MOST:
+            raise UserError(f"{name} must be at most {_MOST:,}, got {own[name]:,}; counters have 32 bits")
     for name in _ABOVE_ZERO:
         if not 0 < own[name] < math.inf:
             raise UserError(f"{name} must be {'finite and ' if own[name] == math.inf else ''}above 0, got {own[name]}")

@@ -30,7 +30,8 @@ def answer(args: Labels) -> Answer:
 def _export(args: Export) -> Answer:
     done = transfer.export(args.run, args.file, anonymous=args.anonymous, overwrite=args.overwrite, intact=args.intact)
     counts = done.header.counts
-    text = f"{counts['labels']} labels and {counts['skips']} skips of {counts['annotators']} annotators: {args.file}"
+    people = f"{counts['annotators']} annotator{'' if counts['annotators'] == 1 else 's'}"
+    text = f"{counts['labels']} labels and {counts['skips']} skips of {people}: {args.file}"
     if done.damaged:
         text += f"\nleft out: {done.damaged} answers whose question is damaged"
     data = {"file": args.file, "counts": counts, "damaged": done.damaged, "header": done.header.as_dict()}
@@ -45,7 +46,8 @@ def _import(args: Import) -> Answer:
         f"{own.run}: {own.added} added, {own.known} were there; it has {own.labels} labels of other runs"
         for own in runs
     ]
-    lines.append(f"it learns from them when it goes on: ubp2 train --resume {args.run}")
+    if any(own.added for own in runs):
+        lines.append(f"it learns from them when it goes on: ubp2 train --resume {args.run}")
     return {"runs": [own._asdict() for own in runs]}, "\n".join(lines), 0
 
 
