@@ -112,9 +112,10 @@ def test_a_sample_is_a_window_masked_at_the_end_of_its_episode(lengths: list[int
 
 
 def test_a_sample_from_too_few_frames_is_masked() -> None:
-    """Two frames hold one decision: the rest of a window of four is masked."""
-    batch = sample(ring(rows([1])), jax.random.key(0), 8, HORIZON)
-    np.testing.assert_array_equal(batch.mask, np.tile([[1.0], [0.0], [0.0], [0.0]], (1, 8)))
+    """Two frames hold one decision, and none at all hold none: the rest of a window of four is masked."""
+    for lengths, first in (([1], 1.0), ([], 0.0)):
+        batch = sample(ring(rows(lengths)), jax.random.key(0), 8, HORIZON)
+        np.testing.assert_array_equal(batch.mask, np.tile([[first], [0.0], [0.0], [0.0]], (1, 8)))
 
 
 @pytest.mark.parametrize(("lengths", "cut"), CASES)

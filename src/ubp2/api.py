@@ -30,7 +30,7 @@ from ubp2.preference.teachers import Teacher
 from ubp2.storage import population
 from ubp2.storage.archive import EpisodeArchive
 from ubp2.storage.runs import Metrics, Run, read_metrics
-from ubp2.system import seconds_since_start
+from ubp2.system import require_32_bits, seconds_since_start
 from ubp2.terminal.progress import Progress, say
 from ubp2.trained import (
     Controller,
@@ -172,6 +172,7 @@ def train(
             f"teacher must be a function (key_seed, left_rewards, right_rewards) -> (labels, weights), "
             f"got {teacher!r}; a scripted one is chosen by its name in config.teacher"
         )
+    require_32_bits()
     hosting.require_one_run(config, seeds, teacher)
     waited, found = _waiting(), transfer.gather(labels, config)
     with contextlib.ExitStack() as stack:

@@ -81,7 +81,8 @@ def sample(replay: Replay, key: Array, batch_size: int, horizon: int) -> Batch:
     start = jax.random.randint(key, (batch_size,), 0, last_start)
     slots = _slots(replay, start[None] + jnp.arange(horizon + 1)[:, None])  # [H+1, N]
     frames = jax.tree.map(lambda ring: ring[slots], replay.frames)
-    mask = (frames.episode[1:] == frames.episode[:1]).astype(jnp.float32)
+    inside = (frames.episode[1:] == frames.episode[:1]) & (frames.episode[:1] >= 0)  # slots never written have -1
+    mask = inside.astype(jnp.float32)
     return Batch(frames.obs.astype(jnp.float32), frames.action[:-1], frames.terminated[:-1], mask, slots[:-1])
 
 

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from ubp2._version import __version__
+from ubp2.errors import UserError
 
 __all__ = [
     "cache_folder",
     "devices",
     "prepare_jax",
     "provenance",
+    "require_32_bits",
     "resident_megabytes",
     "seconds_since_start",
     "source",
@@ -119,3 +121,14 @@ def prepare_jax() -> None:
         return
     if os.access(folder, os.W_OK):
         os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+
+
+def require_32_bits() -> None:
+    """Refuse a process whose jax makes arrays of 64 bits: programs and checkpoints have types. Imports jax."""
+    import jax
+
+    if jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+        raise UserError(
+            "ubp2 computes with 32 bits and jax is set to 64 (jax_enable_x64); leave JAX_ENABLE_X64 unset, or call "
+            "jax.config.update('jax_enable_x64', False) first"
+        )

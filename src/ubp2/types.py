@@ -76,8 +76,8 @@ class Preferences(NamedTuple):
     left_action: Array  # [P, L, A]
     right_obs: Array  # [P, L, D]
     right_action: Array  # [P, L, A]
-    label: Array  # [P] P(left preferred): 1, 0, or 0.5 for a tie
-    weight: Array  # [P] 0 for a skipped pair; in a bootstrapped minibatch [E, P]
+    label: Array  # [P] P(left preferred): 1, 0, 0.5 for a tie; of several people the mean
+    weight: Array  # [P] 0 where there is no label; in a bootstrapped minibatch [E, P]
     count: Array  # [] int32
 
 

@@ -247,12 +247,9 @@ def test_resume_names_the_fields_that_differ_and_lets_a_run_grow() -> None:
         check_resumable(saved, dataclasses.replace(saved, seed=1, planner=planner))
     with pytest.raises(UserError, match=r"can be made longer but not shorter: --steps 10 < 20000"):
         check_resumable(saved, dataclasses.replace(saved, steps=10))
-    waiting = {"wait": "fallback", "patience": 5.0}
     with pytest.raises(UserError, match=r"teacher\.wait: answers -> fallback"):
-        check_resumable(saved, overridden(saved, {"teacher": waiting}))
-    check_resumable(
-        overridden(saved, {"teacher": "human"}), overridden(saved, {"teacher": {"name": "human", **waiting}})
-    )
+        check_resumable(saved, overridden(saved, {"teacher.wait": "fallback"}))
+    check_resumable(people := overridden(saved, {"teacher": "human"}), overridden(people, {"teacher.wait": "fallback"}))
 
 
 def test_every_field_is_documented() -> None:

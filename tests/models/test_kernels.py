@@ -77,11 +77,11 @@ def test_the_gradient_is_that_of_the_definition() -> None:
         np.testing.assert_allclose(own, theirs, rtol=1e-4, atol=1e-4)
 
 
-def lowered(dtype: jnp.dtype, platform: str, width: int = WIDTH) -> str:
+def lowered(dtype: jnp.dtype, platform: str, width: int = WIDTH, rows: int = 16) -> str:
     """The program of one layer and its gradient, compiled for a platform that need not be here."""
-    pre = jax.ShapeDtypeStruct((2, 16, MEMBERS, width), dtype)  # two seeds
+    pre = jax.ShapeDtypeStruct((2, rows, MEMBERS, width), dtype)  # two seeds
     vectors = jax.ShapeDtypeStruct((2, MEMBERS, 3, width), jnp.float32)
-    change = jax.ShapeDtypeStruct((2, MEMBERS, 16, width), dtype)
+    change = jax.ShapeDtypeStruct((2, MEMBERS, rows, width), dtype)
 
     def both(pre: Array, vectors: Array, change: Array) -> tuple[Array, tuple[Array, Array]]:
         out, back = jax.vjp(networks.norm_mish_light, pre, vectors)
@@ -91,8 +91,9 @@ def lowered(dtype: jnp.dtype, platform: str, width: int = WIDTH) -> str:
 
 
 def test_the_version_is_chosen_by_platform_type_and_width() -> None:
-    """Fused on a GPU in bfloat16 at a width that is a power of two; plain in all other cases."""
+    """Fused on a GPU in bfloat16 at a width that is a power of two; plain in all other cases, and without rows."""
     assert lowered(jnp.bfloat16, "cuda").count("triton") >= 2
     assert "triton" not in lowered(jnp.bfloat16, "cpu")
     assert "triton" not in lowered(jnp.float32, "cuda")
     assert "triton" not in lowered(jnp.bfloat16, "cuda", width=96)
+    assert "triton" not in lowered(jnp.bfloat16, "cuda", rows=0)

@@ -73,7 +73,11 @@ class Person(threading.Thread):
             while not self.done.wait(0.02):
                 for question in store.pending():
                     key, weight = f"k{question.id}", self.weigh(question)
-                    store.answer(question.id, self.judge(question), weight, annotator="ann", key=key)
+                    try:
+                        label = self.judge(question)
+                    except IndexError:  # a run that began again has not come to that episode yet
+                        break
+                    store.answer(question.id, label, weight, annotator="ann", key=key)
                     time.sleep(self.pause)
                     if self.also:
                         self.also(store, question)

@@ -249,6 +249,19 @@ def test_a_damaged_checkpoint_is_passed_over(reference: Callable[[Config], Path]
     assert_same_run(folder, reference(tiny()))
 
 
+@pytest.mark.parametrize(("database", "told"), [("episodes", "0 of the 6 episodes"), ("labels", "0 of the 12 labels")])
+def test_a_database_that_is_gone_is_missed(tmp_path: Path, database: str, told: str) -> None:
+    """The agent would forget what it had learned from, and go on as if nothing were."""
+    folder = tmp_path / "run"
+    stop_at(130, signal.SIGTERM, lambda: api.train(tiny(), out=folder, progress=False))
+    kept = (folder / f"{database}.sqlite").rename(tmp_path / "kept")
+    for _ in range(2):
+        with pytest.raises(UserError, match=f"{database}.sqlite has {told} that the run had at decision 130"):
+            api.resume(folder, progress=False)
+    kept.rename(folder / f"{database}.sqlite")
+    assert not stop_at(1, signal.SIGTERM, lambda: api.resume(folder, progress=False)).finished
+
+
 def saved_decisions(folder: Path) -> list[int]:
     return sorted(int(path.name) for path in (folder / "checkpoints").iterdir())
 

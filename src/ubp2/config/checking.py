@@ -123,6 +123,8 @@ def check_numbers(config: Config) -> None:
         if not 0 <= own[name] < math.inf:
             wanted = "be a finite number" if own[name] == math.inf else "not be negative"
             raise UserError(f"{name} must {wanted}, got {own[name]}")
+    if own["seed"] >= 2**32:
+        raise UserError(f"seed must be below {2**32:,}, got {own['seed']:,}: random keys have 32 bits of it")
     for name in (name for name in _SHARES if name in own):
         if not 0 <= own[name] <= 1:
             raise UserError(f"{name} is a share and must lie in [0, 1], got {own[name]}")

@@ -105,7 +105,7 @@ class PlannerConfig:
     iterations: int = 6
     """Refits a decision."""
     temperature: float = 0.5
-    """Sharpness of the weights over elites (mppi)."""
+    """Evenness of the weights over elites (mppi): the lower, the more the best sequences count."""
     min_std: float = 0.05
     """Lower bound on the standard deviation of the action distribution."""
     max_std: float = 2.0

@@ -121,8 +121,11 @@ norm_mish_light.defvjp(lambda *arguments: (norm_mish_light(*arguments), argument
 
 
 def _on_gpu(pre: Array, fused: Callable[..., T], plain: Callable[..., T]) -> Callable[..., T]:
-    """The fused version where the layer fits it and the program is compiled for a GPU; the plain one elsewhere."""
-    if pre.dtype != jnp.bfloat16 or not kernels.fits(pre.shape[-1]):
+    """The fused version where the layer fits it and the program is compiled for a GPU; the plain one elsewhere.
+
+    Without rows, as in a plan without sequences of the policy, there would be no block to start.
+    """
+    if pre.dtype != jnp.bfloat16 or not kernels.fits(pre.shape[-1]) or not pre.size:
         return plain
     return lambda *arguments: jax.lax.platform_dependent(*arguments, cuda=fused, default=plain)
 

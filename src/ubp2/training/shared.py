@@ -15,6 +15,7 @@ from ubp2.agents.base import Agent
 from ubp2.config import files as config_files
 from ubp2.config.schema import Config
 from ubp2.envs.base import EnvSpec
+from ubp2.system import require_32_bits
 from ubp2.training.programs import Programs, make_programs, roots
 
 __all__ = ["Kept", "shared_programs"]
@@ -45,6 +46,7 @@ def shared_programs(config: Config, agent: Agent, spec: EnvSpec, seeds: Sequence
 
     Programs of an agent or a query strategy of somebody's own are made anew: the code behind them may have changed.
     """
+    require_32_bits()
     values = dict(config_files.leaves(config))
     if any(values[setting] in config_files.FURTHER.get(setting, ()) for setting in config_files.REGISTERED):
         return make_programs(config, agent, spec, seeds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -153,6 +154,10 @@ def restore_agent(saved: Sequence[checkpoint.Checkpoint], like: Any) -> Any:
 def restore(crew: Crew, programs: Programs, saved: Sequence[checkpoint.Checkpoint]) -> State:
     """The state that `save` saw, with replay and labels rebuilt from the two databases."""
     counters = Counters.join([each.meta for each in saved])
+    answers = taken(crew, counters)
+    for seed, member in enumerate(crew.members):
+        _require(member.run.episodes, "episodes", len(member.archive), counters, counters.episode[seed])
+        _require(member.run.labels, "labels", len(session.merged(answers[seed])), counters, counters.labels[seed])
     ongoing = Ongoing.empty(crew.size, crew.envs.spec)
     agent, _, carry = programs.init.outputs()
     like = jax.tree.map(
@@ -168,8 +173,17 @@ def restore(crew: Crew, programs: Programs, saved: Sequence[checkpoint.Checkpoin
     if not meta.get("learned", counters.decision > given(crew.config.training.warmup)):  # early ones do not say
         metrics = {}
     held = join([remembered(crew, seed, ongoing) for seed in range(crew.size)])
-    preferences = session.relearned(crew.config, crew.envs.spec, programs, taken(crew, counters))
+    preferences = session.relearned(crew.config, crew.envs.spec, programs, answers)
     return State(counters, Device(agent, held._replace(preferences=preferences), carry, metrics), ongoing)
+
+
+def _require(database: Path, what: str, there: int, counters: Counters, wanted: int) -> None:
+    """Refuse to go on without what was in a database at the checkpoint: the agent would forget it, and nobody know."""
+    if there < wanted:
+        raise UserError(
+            f"{database} has {there} of the {wanted} {what} that the run had at decision {counters.decision}; put the "
+            f"whole file back, or start a new run"
+        )
 
 
 def taken(crew: Crew, counters: Counters) -> list[list[Answered]]:
