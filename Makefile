@@ -67,5 +67,5 @@ $(READY): pyproject.toml constraints.txt
 	  $$python -m venv $(VENV); \
 	fi
 	@echo "installing ubp2 and what it needs (two gigabytes on disk, once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,dmc,ray]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,dmc,gym,ray]'
 	@touch $@
