@@ -12,6 +12,7 @@ import os
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -55,6 +56,8 @@ def understandable(words: tuple[str, ...], run: Path, folder: Path, page: str = 
             _copy(run, folder / word)
             if words[0] in ("compare", "report"):
                 _as_trained(folder / word, word, page)
+            elif "--resume" in words and "--teacher.wait" in words:  # which may change where people answer
+                _configure(folder / word, {"teacher": "human"})
         elif word.startswith("benchmarks/"):
             staged[number] = str(ROOT / word)
         elif "=benchmarks/" in word:
@@ -122,7 +125,11 @@ def _as_trained(copy: Path, name: str, page: str) -> None:
     known = {f"--{name.replace('_', '-')}": name for name in (*SETTINGS, "teacher", "seed")}
     settings = {known[flag]: yaml.safe_load(value) for flag, value in flags.items() if flag in known}
     if settings:
-        save_yaml(overridden(load_yaml(copy / "config.yaml"), settings), copy / "config.yaml")
+        _configure(copy, settings)
+
+
+def _configure(copy: Path, settings: dict[str, Any]) -> None:
+    save_yaml(overridden(load_yaml(copy / "config.yaml"), settings), copy / "config.yaml")
 
 
 def _write(path: Path, text: str) -> None:
