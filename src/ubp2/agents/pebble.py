@@ -141,7 +141,7 @@ def update(
 def fit(
     config: Config, parts: Parts, state: State, replay: Replay, preferences: Preferences, key: Array
 ) -> tuple[State, Metrics]:
-    """The members learn from all labels so far; the first time critics reset."""
+    """The members learn from all labels so far; the first time the critics start anew."""
     k_fit, k_reset, k_updates = jax.random.split(key, 3)
     besides = None if parts.besides is None else partial(parts.besides, replay)
     learned = (state.reward, state.reward_optimizer)
