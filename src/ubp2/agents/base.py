@@ -81,6 +81,6 @@ class Agent(NamedTuple):
     plans: bool = True
     """False: there is no planner, and `plan` is the policy."""
     others: int = 0
-    """How many further observations of the replay a batch is to bring (`Batch.others`)."""
+    """How many further observations a batch is to bring (`Batch.others`); infinity where the replay holds fewer."""
     reflex: Callable[[State], Reflex] | None = None
     """What the policy is made of, for export; None: it cannot be exported."""

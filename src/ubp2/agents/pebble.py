@@ -129,6 +129,7 @@ def update(
             state = parts.before(state, moved, supervision, k_before)
         taught, others = state.sessions > 0, batch.others
         assert others is not None
+        # Those that do not exist yet are infinite, which normalised is the limit of every coordinate: far from all.
         seek = partial(_paid_for_novelty, config, moved, normalizer.normalize(state.sac.stats, others))
         strange, seen = when(~taught, seek, (jnp.zeros(moved.mask.shape), state.novelty))
         learned = parts.pay(state, rewards(state.reward, moved.z, moved.action))
