@@ -17,6 +17,7 @@ from ubp2.types import Episode, Frame
 CAPACITY, HORIZON, LENGTH = 23, 4, 3
 add_one = quick_jit(add)
 sample = quick_jit(replay_.sample, static_argnums=(2, 3))
+observations = quick_jit(replay_.observations, static_argnums=2)
 sample_segments = quick_jit(replay_.sample_segments, static_argnums=(2, 3))
 age_of = quick_jit(replay_.age_of)
 
@@ -109,6 +110,21 @@ def test_a_sample_is_a_window_masked_at_the_end_of_its_episode(lengths: list[int
         assert batch.terminated[: len(window), column].tolist() == [row.terminated for row in window[:HORIZON]]
         slots = [(len(frames) - len(held) + drawn[column] + t) % CAPACITY for t in range(HORIZON)]
         assert batch.index[:, column].tolist() == slots
+
+
+@pytest.mark.parametrize(("lengths", "cut"), CASES)
+def test_observations_are_each_once_or_drawn_evenly(lengths: list[int], cut: int) -> None:
+    """Of a replay that holds no more than are asked for nothing comes twice, and what is missing is infinite."""
+    frames = rows(lengths, cut)
+    replay, held = ring(frames), [row.obs for row in frames[-CAPACITY:]]
+    every = np.asarray(observations(replay, jax.random.key(4), CAPACITY))
+    np.testing.assert_array_equal(every[: len(held)], held)
+    assert np.isinf(every[len(held) :]).all()
+    if len(held) < CAPACITY:
+        return
+    keys = jax.random.split(jax.random.key(5), 200)
+    some = np.concatenate([observations(replay, key, 10) for key in keys]).tolist()
+    assert evenly([some.count(obs) for obs in held]) and len(some) == sum(some.count(obs) for obs in held)
 
 
 def test_a_sample_from_too_few_frames_is_masked() -> None:

@@ -57,7 +57,7 @@ class Batch(NamedTuple):
     terminated: Array  # [H, N] bool
     mask: Array  # [H, N] float32, 0 beyond the end of the episode
     index: Array  # [H, N] int32, slots in the replay
-    others: Array | None = None  # [M, D] further observations, for an agent that asks for them
+    others: Array | None = None  # [M, D] further observations, for an agent that asks; infinity where there are fewer
 
 
 class Segments(NamedTuple):

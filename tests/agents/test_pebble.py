@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -33,6 +34,8 @@ from ubp2.agents.pebble import State
 from ubp2.agents.registry import make_agent
 from ubp2.config.resolving import resolve
 from ubp2.config.schema import Config
+from ubp2.training import programs
+from ubp2.training.programs import Memory
 from ubp2.types import Preferences, RewardTargets, Segments
 
 KEY = jax.random.key(5)
@@ -67,7 +70,8 @@ def fit(config: Config) -> Callable[..., tuple[State, dict[str, Any]]]:
 
 
 def novelty_of(obs: Any, others: Any) -> np.ndarray:
-    """Distance to the fifth nearest, by looking at all."""
+    """Distance to the fifth nearest, by looking at all that there are."""
+    others = np.asarray(others)[np.isfinite(others).all(axis=1)]
     gaps = normalised(np.asarray(obs, np.float64))[:, None] - normalised(np.asarray(others, np.float64))[None]
     return np.sort(np.linalg.norm(gaps, axis=-1), axis=1)[:, 4]
 
@@ -91,6 +95,16 @@ def test_novelty_is_the_distance_to_the_fifth_nearest() -> None:
     np.testing.assert_allclose(pebble.novelty(states, others), np.sort(gaps, axis=1)[:, 4], rtol=1e-4)
 
 
+def test_an_update_is_handed_every_state_of_a_small_replay_once(config: Config, state: State) -> None:
+    """Copies of a state would be its nearest neighbours."""
+    agent = agent_of(config, neighbours=60)._replace(update=lambda state, *_: (state, {}))
+    memory = Memory(make_replay(), make_pairs(), None)
+    update = quick_jit(partial(programs._update, config, agent, KEY))
+    others = update(state, memory, np.int32(1), np.int32(0))[2].batch.others
+    np.testing.assert_array_equal(others[:40], memory.replay.frames.obs)
+    assert others.shape == (60, OBS) and np.isinf(others[40:]).all()
+
+
 def test_novelty_is_finite_where_nothing_is_new() -> None:
     """Rounding can make a squared distance negative."""
     states = np.repeat(1e3 * uniform(2, 1, OBS), 20, axis=0)
@@ -99,11 +113,15 @@ def test_novelty_is_finite_where_nothing_is_new() -> None:
 
 
 def test_before_the_first_session_it_is_paid_novelty_over_its_running_deviation(state: State, update) -> None:
-    """The deviation is that of all decisions so far, the present minibatch included, and none that do not exist."""
+    """The deviation is that of all decisions so far, the present minibatch included, and none that do not exist.
+
+    Nor do others that do not exist count as neighbours.
+    """
     seen = np.zeros(0)
     for number in range(5):
         batch = make_batch(seed=number)
         others = (1.0 - 0.1 * number) * np.asarray(batch.others)
+        others[30 - 4 * number :] = np.inf
         batch = batch._replace(obs=(1.0 + 0.3 * number) * batch.obs, others=others)
         state, metrics = update(state, batch, make_pairs(0), jax.random.key(number))
         found = novelty_of(batch.obs[0], batch.others)

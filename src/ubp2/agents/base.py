@@ -77,10 +77,10 @@ class Agent(NamedTuple):
     predict_reward: Callable[[State, Array, Array], Array]
     """Learned reward of obs [N, D] and action [N, A]: [N]."""
     fit: Callable[[State, Replay, Preferences, Array], tuple[State, Metrics]] | None = None
-    """Called after each session of questions: state, replay, answered comparisons, key; None: nothing is to be done."""
+    """Called where new labels came: state, replay, answered comparisons, key; None: nothing is to be done then."""
     plans: bool = True
     """False: there is no planner, and `plan` is the policy."""
     others: int = 0
-    """How many further observations of the replay a batch is to bring (`Batch.others`)."""
+    """How many further observations a batch is to bring (`Batch.others`); infinity where the replay holds fewer."""
     reflex: Callable[[State], Reflex] | None = None
     """What the policy is made of, for export; None: it cannot be exported."""

@@ -129,6 +129,7 @@ def update(
             state = parts.before(state, moved, supervision, k_before)
         taught, others = state.sessions > 0, batch.others
         assert others is not None
+        # Those that do not exist yet are infinite, which normalised is the limit of every coordinate: far from all.
         seek = partial(_paid_for_novelty, config, moved, normalizer.normalize(state.sac.stats, others))
         strange, seen = when(~taught, seek, (jnp.zeros(moved.mask.shape), state.novelty))
         learned = parts.pay(state, rewards(state.reward, moved.z, moved.action))
@@ -141,7 +142,7 @@ def update(
 def fit(
     config: Config, parts: Parts, state: State, replay: Replay, preferences: Preferences, key: Array
 ) -> tuple[State, Metrics]:
-    """The members learn from all labels so far; the first time critics reset."""
+    """The members learn from all labels so far; the first time the critics start anew."""
     k_fit, k_reset, k_updates = jax.random.split(key, 3)
     besides = None if parts.besides is None else partial(parts.besides, replay)
     learned = (state.reward, state.reward_optimizer)

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ubp2.preference.schema import ANSWER_AGAIN, QUERY_COLUMNS
+from ubp2.preference.schema import ANSWER_AGAIN, NEW_QUERY, QUERY_COLUMNS
 from ubp2.types import Query
 
 __all__ = ["Label", "insert", "missing", "newest", "read", "weighted"]
@@ -121,12 +121,7 @@ def insert(connection: sqlite3.Connection, labels: Iterable[tuple[Label, tuple]]
     known = dict(connection.execute("SELECT fingerprint, id FROM queries WHERE session < 0").fetchall())
     for position, (each, columns) in enumerate(labels):
         if each.fingerprint not in known:
-            question = connection.execute(
-                "INSERT INTO queries (session, position, current, decision, strategy, fingerprint, score, "
-                "left_episode, left_start, right_episode, right_start, length, obs_dim, action_dim, left_obs, "
-                "left_action, right_obs, right_action) VALUES (?, ?, 1, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (session, position, each.strategy, *columns),
-            ).lastrowid
+            question = connection.execute(NEW_QUERY, (session, position, 0, each.strategy, *columns)).lastrowid
             assert question is not None
             known[each.fingerprint] = question
             connection.execute(

@@ -6,7 +6,7 @@ current, and since which decision, and of a note its value. Triggers hold it for
 
 from __future__ import annotations
 
-__all__ = ["ANSWER_AGAIN", "APPLICATION_ID", "CURRENT_ANSWERS", "LATEST", "MIGRATIONS", "QUERY_COLUMNS"]
+__all__ = ["ANSWER_AGAIN", "APPLICATION_ID", "CURRENT_ANSWERS", "LATEST", "MIGRATIONS", "NEW_QUERY", "QUERY_COLUMNS"]
 
 APPLICATION_ID = 0x7562706C  # "ubpl"
 MIGRATIONS = (
@@ -102,6 +102,11 @@ QUERY_COLUMNS = (
     "q.fingerprint, q.length, q.obs_dim, q.action_dim, q.left_obs, q.left_action, q.right_obs, q.right_action, "
     "q.left_episode, q.left_start, q.right_episode, q.right_start, q.score"
 )
+# A question that is current; the columns from the fingerprint on are what `records.encode` gives.
+NEW_QUERY = """
+    INSERT INTO queries (session, position, decision, strategy, fingerprint, score, left_episode, left_start,
+    right_episode, right_start, length, obs_dim, action_dim, left_obs, left_action, right_obs, right_action, current)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)"""
 # The view of the answers as it was when answer :up_to had just been given.
 CURRENT_ANSWERS = """
     FROM answers a JOIN queries q ON q.id = a.query

@@ -20,7 +20,7 @@ from ubp2.preference import imported
 from ubp2.preference.imported import Label
 from ubp2.preference.reading import LabelReader
 from ubp2.preference.records import Answered, Counts, Given, Pending, encode
-from ubp2.preference.schema import ANSWER_AGAIN
+from ubp2.preference.schema import ANSWER_AGAIN, NEW_QUERY
 from ubp2.types import Query
 
 __all__ = ["Answered", "Counts", "Given", "LabelStore", "Pending"]
@@ -46,8 +46,7 @@ class LabelStore(LabelReader):
                 "UPDATE queries SET current = 0 WHERE session = ? AND current RETURNING id", (session,)
             ).fetchall()
             ids = [
-                _ask_one(connection, (session, position, row[0]), (decision, strategy, *row[1:]))
-                for position, row in enumerate(rows)
+                _ask_one(connection, (session, position, decision, strategy), row) for position, row in enumerate(rows)
             ]
             before = {id for (id,) in retired}
             if before != set(ids):
@@ -195,18 +194,11 @@ def _inserted(connection: sqlite3.Connection, statement: str, values: tuple[Any,
     return row
 
 
-def _ask_one(connection: sqlite3.Connection, key: tuple, content: tuple) -> int:
-    """Make (session, position, fingerprint) current: the row that has it, answers included, or a new one."""
+def _ask_one(connection: sqlite3.Connection, place: tuple[int, int, int, str], columns: tuple) -> int:
+    """Make a question current where it stands: the row that has it, answers included, or a new one."""
+    session, position, decision, _ = place
     found = connection.execute(
         "UPDATE queries SET current = 1, decision = ? WHERE (session, position, fingerprint) = (?, ?, ?) RETURNING id",
-        (content[0], *key),
+        (decision, session, position, columns[0]),
     ).fetchall()
-    if found:
-        return found[0][0]
-    return _inserted(
-        connection,
-        "INSERT INTO queries (session, position, fingerprint, current, decision, strategy, score, left_episode, "
-        "left_start, right_episode, right_start, length, obs_dim, action_dim, left_obs, left_action, right_obs, "
-        "right_action) VALUES (?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (*key, *content),
-    )
+    return found[0][0] if found else _inserted(connection, NEW_QUERY, (*place, *columns))

@@ -200,8 +200,8 @@ def _update(
     training = config.training
     batch = replay_.sample(memory.replay, k_batch, training.batch_size, given(training.horizon))
     if agent.others:
-        more = replay_.sample(memory.replay, jax.random.fold_in(k_batch, 1), agent.others, 1)
-        batch = batch._replace(others=more.obs[0])
+        others = replay_.observations(memory.replay, jax.random.fold_in(k_batch, 1), agent.others)
+        batch = batch._replace(others=others)
     if memory.true_rewards is not None:
         supervision = ceiling.targets(memory.true_rewards, batch)
     else:
