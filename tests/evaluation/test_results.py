@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -213,3 +216,27 @@ def test_where_people_were_asked_is_neither_protocol_nor_method(tmp_path: Path) 
     made.run(tmp_path / "a", teacher__name="human", teacher__port=8642)
     made.run(tmp_path / "b", teacher__name="human", teacher__port=9000, teacher__browser=False, seed=1)
     assert read_runs([tmp_path]).methods() == ["ubp2"]
+
+
+def test_a_folder_that_cannot_be_read_costs_no_run_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made.run(tmp_path / "mine")
+    (tmp_path / "another's").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    listed = Path.iterdir
+
+    def refused(folder: Path) -> Iterator[Path]:
+        if folder.name == "another's":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+        return listed(folder)
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    found = read_runs([tmp_path])
+    assert [one.folder for one in found.series] == [tmp_path / "mine"]
+    assert found.problems == (f"cannot read {tmp_path}/another's: Permission denied",)
+
+
+def test_a_line_that_is_no_row_of_metrics_is_a_sentence(tmp_path: Path) -> None:
+    with (made.run(tmp_path / "a") / "metrics.jsonl").open("a", encoding="utf-8") as stream:
+        stream.write("[]\n")
+    (problem,) = read_runs([tmp_path]).problems
+    assert "metrics.jsonl has a damaged line (no row of metrics): b'[]'; remove that line" in problem

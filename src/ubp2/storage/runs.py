@@ -228,9 +228,12 @@ def read_metrics(folder: Path | str) -> list[dict[str, Any]]:
 
 def _parse(path: Path, line: bytes) -> dict[str, Any]:
     try:
-        return json.loads(line)
+        row = json.loads(line)
     except ValueError as error:
         raise UserError(f"{path} has a damaged line ({error}): {line[:60]!r}; remove that line") from error
+    if not isinstance(row, dict) or not row.keys() >= _ROW_KEYS:
+        raise UserError(f"{path} has a damaged line (no row of metrics): {line[:60]!r}; remove that line")
+    return row
 
 
 class _EventFile:
