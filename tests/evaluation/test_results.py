@@ -240,3 +240,17 @@ def test_a_line_that_is_no_row_of_metrics_is_a_sentence(tmp_path: Path) -> None:
         stream.write("[]\n")
     (problem,) = read_runs([tmp_path]).problems
     assert "metrics.jsonl has a damaged line (no row of metrics): b'[]'; remove that line" in problem
+
+
+def test_a_configuration_that_is_cut_off_is_not_filled_up_with_defaults(tmp_path: Path) -> None:
+    """Copying was interrupted: an empty file would be a run of toy/reach, and half of one another protocol."""
+    for name, share in (("a", 0.0), ("b", 0.5), ("c", 0.98)):
+        config = made.run(tmp_path / name) / "config.yaml"
+        text = config.read_text(encoding="utf-8")
+        config.write_text(text[: text.rfind("\n", 0, int(share * len(text))) + 1], encoding="utf-8")
+    made.run(tmp_path / "d")
+    (tmp_path / "d" / "info.json").write_text("[]", encoding="utf-8")
+    found = read_runs([tmp_path])
+    cut = "config.yaml is cut off before its end, which is 'keep' of 'checkpoint'; put a backup in its place"
+    assert not found.series and found.problems[:3] == tuple(f"{tmp_path / name / cut}" for name in "abc")
+    assert "d/info.json is damaged" in found.problems[3]

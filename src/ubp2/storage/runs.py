@@ -121,8 +121,8 @@ class Run:
     def info(self) -> dict[str, Any]:
         """Return versions, source, command and machine of the run, and of each time it was resumed."""
         try:
-            return json.loads((self.folder / "info.json").read_text(encoding="utf-8"))
-        except ValueError as error:
+            return {**json.loads((self.folder / "info.json").read_text(encoding="utf-8"))}
+        except (ValueError, TypeError) as error:
             raise UserError(f"{self.folder / 'info.json'} is damaged ({error}); put a backup in its place") from error
 
     def close(self) -> None:
