@@ -75,8 +75,8 @@ def save_yaml(config: Config, path: Path) -> None:
 def load_yaml(path: Path, base: Config | None = None, *, own_names: bool = False) -> Config:
     """Return `base` with the fields that the file at `path` names; errors name the file.
 
-    own_names: it is the configuration of a run, which is whole, and in which an agent or a query strategy may have a name
-    that only another program has registered.
+    own_names: it is the configuration of a run, which is whole, and whose agent or query strategy may have a name that
+    only another program has registered.
     """
     try:
         text = path.read_text(encoding="utf-8")
