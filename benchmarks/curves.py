@@ -176,15 +176,19 @@ def _signed(groups: Sequence[np.ndarray]) -> str:
             np.mean([iqm(first) - iqm(second) for first, second in zip(groups[::2], groups[1::2], strict=True)])
         )
 
-    low, high = interval(groups, ahead)
-    return f"{ahead(groups):+.2f} [{low:+.2f}, {high:+.2f}]"
+    return f"{ahead(groups):+.2f}{_bracket(interval(groups, ahead), '+.2f')}"
 
 
 def _cell(scores: np.ndarray) -> str:
     if not scores.size:
         return ""
-    low, high = interval([scores], lambda groups: iqm(groups[0]))
-    return f"{iqm(scores):.2f} [{low:.2f}, {high:.2f}]"
+    return f"{iqm(scores):.2f}{_bracket(interval([scores], lambda groups: iqm(groups[0])), '.2f')}"
+
+
+def _bracket(bounds: tuple[float, float], form: str) -> str:
+    """The interval behind a number; of single seeds there is none."""
+    low, high = bounds
+    return "" if np.isnan(low) else f" [{low:{form}}, {high:{form}}]"
 
 
 def main() -> int:

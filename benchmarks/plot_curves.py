@@ -75,6 +75,8 @@ def main() -> None:
     parser.add_argument("--versus", type=Path, help="folder of TASK-METHOD.csv")
     parser.add_argument("--methods", nargs="+", default=["ubp2", "mbp"])
     args = parser.parse_intermixed_args()
+    if args.versus and len(args.methods) > len(COLOURS):
+        parser.error(f"a panel has {len(COLOURS)} colours, got {len(args.methods)} methods")
     panels: dict[str, list[Line]] = {}
     for panel in args.panels:
         title, _, what = panel.partition("=")

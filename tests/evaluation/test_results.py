@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -213,3 +216,41 @@ def test_where_people_were_asked_is_neither_protocol_nor_method(tmp_path: Path) 
     made.run(tmp_path / "a", teacher__name="human", teacher__port=8642)
     made.run(tmp_path / "b", teacher__name="human", teacher__port=9000, teacher__browser=False, seed=1)
     assert read_runs([tmp_path]).methods() == ["ubp2"]
+
+
+def test_a_folder_that_cannot_be_read_costs_no_run_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made.run(tmp_path / "mine")
+    (tmp_path / "another's").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    listed = Path.iterdir
+
+    def refused(folder: Path) -> Iterator[Path]:
+        if folder.name == "another's":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+        return listed(folder)
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    found = read_runs([tmp_path])
+    assert [one.folder for one in found.series] == [tmp_path / "mine"]
+    assert found.problems == (f"cannot read {tmp_path}/another's: Permission denied",)
+
+
+def test_a_line_that_is_no_row_of_metrics_is_a_sentence(tmp_path: Path) -> None:
+    with (made.run(tmp_path / "a") / "metrics.jsonl").open("a", encoding="utf-8") as stream:
+        stream.write("[]\n")
+    (problem,) = read_runs([tmp_path]).problems
+    assert "metrics.jsonl has a damaged line (no row of metrics): b'[]'; remove that line" in problem
+
+
+def test_a_configuration_that_is_cut_off_is_not_filled_up_with_defaults(tmp_path: Path) -> None:
+    """Copying was interrupted: an empty file would be a run of toy/reach, and half of one another protocol."""
+    for name, share in (("a", 0.0), ("b", 0.5), ("c", 0.98)):
+        config = made.run(tmp_path / name) / "config.yaml"
+        text = config.read_text(encoding="utf-8")
+        config.write_text(text[: text.rfind("\n", 0, int(share * len(text))) + 1], encoding="utf-8")
+    made.run(tmp_path / "d")
+    (tmp_path / "d" / "info.json").write_text("[]", encoding="utf-8")
+    found = read_runs([tmp_path])
+    cut = "config.yaml is cut off before its end, which is 'keep' of 'checkpoint'; put a backup in its place"
+    assert not found.series and found.problems[:3] == tuple(f"{tmp_path / name / cut}" for name in "abc")
+    assert "d/info.json is damaged" in found.problems[3]

@@ -89,7 +89,7 @@ def test_mistakes_are_told_before_anything_runs() -> None:
         made(settings={"planner.horizn": 3})
     with pytest.raises(UserError, match="ubp2 on metaworld/door-close: planner.horizon must be at least 1"):
         made(tasks=("door-close",), settings={"planner.horizon": 0})
-    with pytest.raises(UserError, match="presets paper, best, cpu, got 'demo'"):
+    with pytest.raises(UserError, match="unknown preset of an experiment 'demo'. Known: best, cpu, paper"):
         made(preset="demo")
     with pytest.raises(UserError, match="--seeds must be at least 1, got 0"):
         made(seeds=0)

@@ -151,6 +151,7 @@ def test_the_commands_of_the_page_are_commands() -> None:
         ("fig-feedback --set preferences.budget:_9", "preferences.budget is what makes budget-25 the method"),
         ("table1 --set env:_toy/reach", "--set env would make all cells the same; choose with --tasks"),
         ("table1 --set seed:_1", "--set seed would make all cells the same; choose with --seeds"),
+        ("table1 --steps 3000 --set steps:_9", "--steps and --set steps both say how long runs are"),
     ],
 )
 def test_a_setting_does_not_undo_what_tells_cells_apart(

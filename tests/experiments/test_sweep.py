@@ -45,7 +45,7 @@ def test_a_sweep_is_stopped_from_elsewhere_and_resumed_by_its_folder(
 
 
 def test_a_cell_that_fails_is_told_with_its_reason(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A folder that is no run stands where the run should go, and cannot be removed in its place: a file."""
+    """A folder stands where its log should be."""
     file, out = write(tmp_path, methods=["ubp2"], retries=0), tmp_path / "out"
     cell = out / "toy-reach" / "ubp2"
     cell.mkdir(parents=True)

@@ -70,6 +70,11 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         "teacher.name stands in settings and in grid",
     ),
     "twice in a table": ({"grid": {"planner": [{"horizon": 3}]}}, "planner.horizon stands in settings and in grid"),
+    "preset": ({"preset": "bset"}, r"tiny.yaml, line \d+: unknown preset of a sweep 'bset'. Did you mean best"),
+    "steps twice": (
+        {"settings": {"steps": 900}},
+        r"tiny.yaml, line \d+: steps stands in the file itself and in settings; leave it in one of them",
+    ),
     "environment": (
         {"grid": {"environment.action_repeat": [1, 2]}},
         r"line \d+: environment.action_repeat changes the task, which all methods share; it stands in settings",

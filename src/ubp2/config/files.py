@@ -75,7 +75,8 @@ def save_yaml(config: Config, path: Path) -> None:
 def load_yaml(path: Path, base: Config | None = None, *, own_names: bool = False) -> Config:
     """Return `base` with the fields that the file at `path` names; errors name the file.
 
-    own_names: an agent or a query strategy may have a name that only another program has registered.
+    own_names: it is the configuration of a run, which is whole, and whose agent or query strategy may have a name that
+    only another program has registered.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -92,9 +93,12 @@ def load_yaml(path: Path, base: Config | None = None, *, own_names: bool = False
     except yaml.YAMLError as error:
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     try:
-        return from_dict({} if data is None else data, base, own_names=own_names)
+        config = from_dict({} if data is None else data, base, own_names=own_names)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
+    if own_names and "keep" not in (data or {}).get("checkpoint", ()):
+        raise UserError(f"{path} is cut off before its end, which is 'keep' of 'checkpoint'; put a backup in its place")
+    return config
 
 
 def differences(a: Config, b: Config) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,12 +51,12 @@ def infos(results: Results) -> list[Mapping[str, Any]]:
 
 def run_commands(results: Results) -> list[str]:
     """Every command that made a run, once, as one would type it."""
-    lines: Counter[str] = Counter()
+    lines: dict[str, None] = {}
     for info in infos(results):
         for part in (info, *info.get("resumed", ())):
             words = shlex.split(str(part.get("command", "")))
             if words:
-                lines[shlex.join(["ubp2" if "ubp2" in Path(words[0]).parts[-2:] else words[0], *words[1:]])] += 1
+                lines[shlex.join(["ubp2" if "ubp2" in Path(words[0]).parts[-2:] else words[0], *words[1:]])] = None
     return list(lines)
 
 

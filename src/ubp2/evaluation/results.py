@@ -119,12 +119,9 @@ def read_runs(
     for folder in map(Path, folders):
         if not folder.is_dir():
             raise UserError(f"there is no folder {folder}; check the path")
-        try:
-            found = list(_runs_in(folder))
-        except OSError as error:
-            problems.append(f"cannot read {error.filename or folder}: {error.strerror}")
-            continue
-        if not found:
+        before = len(problems)
+        found = list(_runs_in(folder, problems))
+        if not found and len(problems) == before:
             problems.append(f"{folder} holds no run")
         for path, siblings in found:
             if path.resolve() not in read:
@@ -159,21 +156,33 @@ def _where(series: Series) -> str:
     return f"the imported {series.method}" if series.folder is None else str(series.folder)
 
 
-def _runs_in(folder: Path) -> Iterator[tuple[Path, frozenset[int]]]:
-    """Run folders at and below `folder`, whole or broken, with the seeds of the population that each belongs to."""
+def _runs_in(folder: Path, problems: list[str]) -> Iterator[tuple[Path, frozenset[int]]]:
+    """Run folders at and below `folder`, whole or broken, with the seeds of the population that each belongs to.
+
+    A folder that cannot be read, such as somebody else's, is told among `problems`; the runs beside it are found.
+    """
+    try:
+        found, below = _look(folder)
+    except OSError as error:
+        problems.append(f"cannot read {folder}: {error.strerror}")
+        return
+    yield from found
+    for path in below:
+        yield from _runs_in(path, problems)
+
+
+def _look(folder: Path) -> tuple[list[tuple[Path, frozenset[int]]], list[Path]]:
+    """The runs that a folder is, or the folders in which there may be some."""
     if population.is_population(folder):
         try:
             members = population.members(folder)
         except UserError:
             members = sorted(path for path in folder.glob("s*") if path.is_dir())
         siblings = frozenset(int(path.name[1:]) for path in members if path.name[1:].isdigit())
-        yield from ((path, siblings) for path in members)
-    elif any((folder / name).is_file() for name in ("config.yaml", "metrics.jsonl")):
-        yield folder, frozenset()
-    else:
-        below = sorted(Path(entry.path) for entry in os.scandir(folder) if entry.is_dir() and entry.name[0] != ".")
-        for path in below:
-            yield from _runs_in(path)
+        return [(path, siblings) for path in members], []
+    if any((folder / name).is_file() for name in ("config.yaml", "metrics.jsonl")):
+        return [(folder, frozenset())], []
+    return [], sorted(path for path in folder.iterdir() if path.name[0] != "." and os.path.isdir(path))
 
 
 def _read(folder: Path, controller: Controller, siblings: frozenset[int], wanted: str | None) -> _Read:

@@ -20,12 +20,12 @@ from ubp2.config.presets import PAPER_TASKS, preset
 from ubp2.config.resolving import MODEL_FREE, resolve
 from ubp2.config.schedule import labels_that_fit
 from ubp2.config.schema import Config, given
-from ubp2.errors import UserError
+from ubp2.errors import UserError, unknown_name
 from ubp2.experiments.catalogue import Acting, Experiment, Method
 from ubp2.storage import population
 from ubp2.storage.runs import read_metrics
 
-__all__ = ["Cell", "Group", "cells", "check_config", "folder_of", "groups", "short", "write_config"]
+__all__ = ["PRESETS", "Cell", "Group", "cells", "check_config", "folder_of", "groups", "short", "write_config"]
 
 CONFIG = "cell.yaml"
 _GROUP = re.compile(r"seeds-(\d+)(?:-(\d+))?")
@@ -44,6 +44,7 @@ _MODEL_FREE: Mapping[str, Mapping[str, Any]] = {
     "best": {**_OFTEN, "preferences.first": 2500},
     "cpu": {**_OFTEN, "preferences.first": 1000, "model.width": 128, "model.depth": 2, "training.batch_size": 128},
 }
+PRESETS = tuple(_MODEL_FREE)
 _WORKERS = {"paper": 2, "best": 2}  # evaluation is a third of a run on a GPU otherwise, and its scores are the same
 _EVALUATIONS = 5  # at least so many in a short run: scores are averaged over time
 
@@ -99,8 +100,8 @@ def cells(
     out: Path,
 ) -> list[Cell]:
     """Every method on every task; mistakes in settings are told before anything runs."""
-    if preset not in _MODEL_FREE:
-        raise UserError(f"cells have the presets {', '.join(_MODEL_FREE)}, got '{preset}'")
+    if preset not in PRESETS:
+        raise unknown_name("preset of an experiment", preset, PRESETS)
     if seeds is not None and seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}")
     found = []

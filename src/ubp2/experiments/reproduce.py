@@ -67,6 +67,8 @@ def _request(args: Reproduce) -> Request:
     experiment = find(args.experiment or "")
     methods, given = chosen_methods(experiment, args.methods), settings(args.set)
     _check_settings(experiment, methods, given)
+    if args.steps is not None and "steps" in given:
+        raise UserError("--steps and --set steps both say how long runs are; leave one of them out")
     return Request(
         experiment,
         chosen_tasks(experiment, args.tasks),

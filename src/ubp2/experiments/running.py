@@ -132,10 +132,7 @@ def _report(made: Plan, outcomes: Sequence[Outcome], say: Say) -> Path | None:
     from ubp2.evaluation.results import read_runs
 
     own = made.experiment
-    begun = {group.folder: group.cell.method for group in made.groups if group.decision}
-    if not begun:
-        say("no run has been evaluated yet, so there is no report")
-        return None
+    begun = {group.folder: group.cell.method for group in made.groups if group.folder.is_dir()}
     titles = {method.name: method.title for method in made.methods}
     wanted = {(cell.task, titles[cell.method]): frozenset(range(cell.seeds)) for cell in made.cells}
     published = {titles[name]: row for name, row in own.published.items() if name in titles}
@@ -147,6 +144,9 @@ def _report(made: Plan, outcomes: Sequence[Outcome], say: Say) -> Path | None:
             names={folder: titles[method] for folder, method in begun.items()},
             vary=own.vary,
         )
+        if not results.series:
+            say("no run has been evaluated yet, so there is no report")
+            return None
         return report.write(
             replace(results, wanted=wanted),
             made.out / "report",

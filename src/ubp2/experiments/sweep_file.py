@@ -22,6 +22,7 @@ from ubp2.errors import UserError, did_you_mean, unknown_name
 from ubp2.evaluation.protocol import SETTINGS
 from ubp2.experiments import resources
 from ubp2.experiments.catalogue import Experiment, Method
+from ubp2.experiments.cells import PRESETS
 from ubp2.experiments.options import flat
 from ubp2.experiments.plans import How, Request
 
@@ -170,6 +171,8 @@ def _check_plain(key: str, value: Any) -> None:
         raise _Mistake(f"clips must be true or false, got {value!r}", key)
     if key == "name" and not _NAME.fullmatch(str(value)):
         raise _Mistake(f"name must be fit for a folder (letters, digits and . + = - _), got '{value}'", key)
+    if key == "preset" and value not in PRESETS:
+        raise _Mistake(str(unknown_name("preset of a sweep", str(value), PRESETS)), key)
     if key == "on" and value not in _PLACES:
         raise _Mistake(str(unknown_name("place to run on", str(value), _PLACES)), key)
 
@@ -231,6 +234,7 @@ def _grid(value: Any) -> dict[str, tuple[Any, ...]]:
 def _check_places(values: Mapping[str, Any]) -> None:
     """A setting that stands in two places would leave open which counts; the environment is that of all cells."""
     names = {
+        "the file itself": {"steps"} & set(values),
         "settings": set(values["settings"]),
         "methods": {name for settings in values["methods"].values() for name in settings},
         "grid": {key for name, each in values["grid"].items() for one in each for key, _ in flat(name, one)},

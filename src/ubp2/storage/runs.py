@@ -121,8 +121,8 @@ class Run:
     def info(self) -> dict[str, Any]:
         """Return versions, source, command and machine of the run, and of each time it was resumed."""
         try:
-            return json.loads((self.folder / "info.json").read_text(encoding="utf-8"))
-        except ValueError as error:
+            return {**json.loads((self.folder / "info.json").read_text(encoding="utf-8"))}
+        except (ValueError, TypeError) as error:
             raise UserError(f"{self.folder / 'info.json'} is damaged ({error}); put a backup in its place") from error
 
     def close(self) -> None:
@@ -228,9 +228,12 @@ def read_metrics(folder: Path | str) -> list[dict[str, Any]]:
 
 def _parse(path: Path, line: bytes) -> dict[str, Any]:
     try:
-        return json.loads(line)
+        row = json.loads(line)
     except ValueError as error:
         raise UserError(f"{path} has a damaged line ({error}): {line[:60]!r}; remove that line") from error
+    if not isinstance(row, dict) or not row.keys() >= _ROW_KEYS:
+        raise UserError(f"{path} has a damaged line (no row of metrics): {line[:60]!r}; remove that line")
+    return row
 
 
 class _EventFile:
