@@ -206,6 +206,8 @@ def test_all_gathers_the_tables_of_each(monkeypatch: pytest.MonkeyPatch, capfd: 
             "start --preset pebble",
             "ubp2 bench start measures agents that plan, and pebble does not; use ubp2 bench pebble",
         ),
+        ("envs --env", "--env needs at least one name, or leave it out"),
+        ("encoder --name", "--name needs at least one name, or leave it out"),
         ("envs --out .", "--out is a file, and . is a folder; name a file in it, such as bench.json"),
         ("envs --out no/where.json", "there is no folder no to write where.json into; make it first"),
     ],
