@@ -24,12 +24,14 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "src"))
 
 from ubp2.config.presets import PAPER_TASKS, preset  # noqa: E402
+from ubp2.experiments.costs import RATES  # noqa: E402
 
 PAGE = HERE.parent / "docs" / "scale.md"
 METHODS = {"ubp2": True, "mbp": True, "rune": False, "mrn": False}  # whether it plans
 SEEDS = 15
 STEPS = 1_000_000
-MODEL_FREE = (8.6, 0.22)  # ms: docs/reproduce.md, table of rates
+MODEL_FREE = RATES["gpu", "pebble"].policy  # ms
+HORIZON = 7  # of the plans and the sub-sequences that were measured
 CORES = 16  # beside each GPU
 
 
@@ -46,6 +48,9 @@ class Line(NamedTuple):
 
     def at(self, n: float) -> float:
         return self.a + self.b * n
+
+    def times(self, factor: float) -> Line:
+        return Line(factor * self.a, factor * self.b)
 
     @classmethod
     def through(cls, points: Sequence[tuple[float, float]]) -> Line:
@@ -102,9 +107,9 @@ def hours(model: Model, task: str, plans: bool, seeds: int) -> float:
         return STEPS * (MODEL_FREE[0] + MODEL_FREE[1] * seeds) / 3.6e6
     config, of = preset("paper", task), PAPER_TASKS[task]
     asking = min(math.ceil(of.budget / of.per_session) * config.preferences.every, STEPS)
-    scale = of.horizon / 7  # plans were measured with a horizon of 7
-    plan = model._replace(plan=Line(model.plan.a * scale, model.plan.b * scale))
-    return (asking * plan.planning(seeds) + (STEPS - asking) * plan.policy(seeds)) / 3.6e6
+    longer = of.horizon / HORIZON
+    own = model._replace(plan=model.plan.times(longer), update=model.update.times(longer))
+    return (asking * own.planning(seeds) + (STEPS - asking) * own.policy(seeds)) / 3.6e6
 
 
 def sweep(model: Model) -> str:

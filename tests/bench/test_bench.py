@@ -94,7 +94,11 @@ def test_plan(tiny: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
     data = run(words, capfd)
     hold(data, COLUMNS["plan"])
     assert json.loads(out.read_text()) == data
-    assert [row["seeds"] for row in data["tables"]["plan"]] == [1, 2]
+    rows = data["tables"]["plan"]
+    assert [row["seeds"] for row in rows] == [1, 2]
+    for row in rows:
+        assert row["plans_per_s"] == pytest.approx(1e3 * row["seeds"] / row["ms"])
+        assert 1e3 * row["tflop_per_s"] == pytest.approx(row["gflop_a_plan"] * row["plans_per_s"])
     assert data["command"] == f"ubp2 bench plan {' '.join(tiny)} --seeds 1 2 --repetitions 2 --profile"
     assert data["notes"][-1] == "--profile needs a GPU: on a CPU there are no kernels to tell apart"
     [same] = data["tables"]["agreement"]
@@ -113,7 +117,11 @@ def test_growth(tiny: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_update(tiny: list[str], capfd: pytest.CaptureFixture[str]) -> None:
-    hold(run(["update", *tiny, "--repetitions", "2"], capfd), COLUMNS["update"])
+    data = run(["update", *tiny, "--repetitions", "2"], capfd)
+    hold(data, COLUMNS["update"])
+    (row,) = data["tables"]["update"]
+    assert row["updates_per_s"] == pytest.approx(1e3 * row["seeds"] / row["ms"])
+    assert 1e3 * row["tflop_per_s"] == pytest.approx(row["gflop_an_update"] * row["updates_per_s"])
 
 
 @pytest.mark.slow
@@ -135,7 +143,9 @@ def test_pebble(tiny: list[str], capfd: pytest.CaptureFixture[str]) -> None:
 def test_train(tiny: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     data = run(["train", *tiny, "--env", "toy/reach", "--decisions", "20", "--seeds", "2"], capfd)
     hold(data, COLUMNS["train"])
+    (whole,) = data["tables"]["train"]
     for row in data["tables"]["parts of a decision"]:
+        assert 1e3 * row["seeds"] / row["mean_ms"] == pytest.approx(whole[f"{row['phase']}_decisions_per_s"])
         shares = [row[name] for name in ("act", "environment", "update", "record", "episodes", "rest")]
         assert sum(shares) == pytest.approx(1.0) and min(shares) >= 0
 
@@ -143,7 +153,11 @@ def test_train(tiny: list[str], capfd: pytest.CaptureFixture[str]) -> None:
 def test_envs(capfd: pytest.CaptureFixture[str]) -> None:
     data = run(["envs", "--env", "toy/reach", "--workers", "1", "2", "--repetitions", "3"], capfd)
     hold(data, COLUMNS["envs"])
-    assert [row["workers"] for row in data["tables"]["workers in lock-step"]] == [1, 2]
+    rows = data["tables"]["workers in lock-step"]
+    assert [row["workers"] for row in rows] == [1, 2]
+    for row in rows:
+        assert row["steps_per_s"] == pytest.approx(1e6 * row["workers"] / row["step_of_all_us"])
+        assert row["resets_speed_up"] == pytest.approx(row["resets_one_by_one_ms"] / row["resets_side_by_side_ms"])
 
 
 def test_encoder(capfd: pytest.CaptureFixture[str]) -> None:
@@ -206,6 +220,8 @@ def test_all_gathers_the_tables_of_each(monkeypatch: pytest.MonkeyPatch, capfd: 
             "start --preset pebble",
             "ubp2 bench start measures agents that plan, and pebble does not; use ubp2 bench pebble",
         ),
+        ("envs --env", "--env needs at least one name, or leave it out"),
+        ("encoder --name", "--name needs at least one name, or leave it out"),
         ("envs --out .", "--out is a file, and . is a folder; name a file in it, such as bench.json"),
         ("envs --out no/where.json", "there is no folder no to write where.json into; make it first"),
     ],

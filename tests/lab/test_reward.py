@@ -285,6 +285,10 @@ MISTAKES = {
         "setting 'x': the laboratory fits the reward of a world model, and pebble learns its reward in another way; "
         "take an agent that plans, such as --preset cpu"
     ),
+    "--data {run} --set x:_{{teacher.name:_human}}": (
+        "setting 'x': in the laboratory a scripted teacher answers, and teacher.name is human; "
+        "take one of oracle, noisy, myopic, mistake, skip, equal"
+    ),
     "--data {run} --set x:_3": (
         "--set 'x: 3': the setting 'x' must be a table of fields, 'name: {{dotted field: value}}', such as "
         "'linear head: {{model.reward_head: linear}}', got 3"

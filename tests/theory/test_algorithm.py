@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy import ndarray as Array
 
-from ubp2.theory.algorithm import PLAN_HORIZON, Method, induced, optimum, run
+from ubp2.theory.algorithm import PLAN_HORIZON, Episode, Method, induced, optimum, run
 from ubp2.theory.grid import evaluate, evaluate_forever, plan_forever
 from ubp2.theory.learner import Knowledge, coefficients, optimistic, roll
 from ubp2.theory.options import Regret, Suboptimality
-from ubp2.theory.regret import SCALES, UNTUNED, column, study
+from ubp2.theory.regret import SCALES, UNTUNED, _promises, column, study
 from ubp2.theory.suboptimality import study as study_planners
 from ubp2.theory.systems import make_system
 
@@ -115,6 +115,13 @@ def test_every_system_gets_the_same_shares_and_an_agent_that_is_not_tuned() -> N
     rows = study(Regret(kernel="linear", episodes=4, repeats=1)).tables.popitem()[1]
     shares = [f"optimistic, scale {scale:g}" for scale in SCALES]
     assert [row["agent"] for row in rows] == [*shares, UNTUNED, "greedy", "random"]
+
+
+def test_promises_by_hand() -> None:
+    """Of a best return of 2 one agent loses a twentieth at the end and one a quarter; early episodes do not count."""
+    runs = [[Episode(1.0, 3.0, 10.0)] * 9 + [Episode(lost, 1.0, 5.0)] for lost in (0.1, 0.5)]
+    found = _promises(runs, 2.0)
+    assert found == {"stuck": 0.5, "promised_first": 10.0, "and_last": 5.0, "lost": pytest.approx(28 / 95)}
 
 
 def test_notes_say_what_the_bonuses_are_and_what_the_theorem_does_not_cover() -> None:

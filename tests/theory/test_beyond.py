@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,8 +14,10 @@ from scipy.special import expit
 from ubp2.theory import ensembles
 from ubp2.theory.comparisons import ComparisonGP
 from ubp2.theory.kernels import Kernel
+from ubp2.theory.learner import Beliefs
 from ubp2.theory.options import Ensembles, Preferences
-from ubp2.theory.preferences import AGENTS, study
+from ubp2.theory.preferences import AGENTS, _judged, run, study
+from ubp2.theory.systems import make_system
 
 SEEDS = st.integers(0, 2**32 - 1)
 KERNEL = Kernel("rbf", 0.5)
@@ -86,6 +90,27 @@ def test_the_study_of_comparisons_has_every_agent() -> None:
     assert all(row["bonus_first"] > 0 for row in rows)
 
 
+def test_rewards_are_learned_from_comparisons_and_differences_are_known_sooner() -> None:
+    """A teacher who was misunderstood would give a correlation below 0."""
+    system = make_system("hills", "rbf")
+    names = ("comparisons, bonus of differences", "comparisons, bonus of the reward itself")
+    relative, absolute = (
+        [run(system, AGENTS[name], 15, 40, np.random.default_rng(seed)) for seed in range(6)] for name in names
+    )
+    assert min(own.correlation for own in relative) > 0.4
+    assert np.mean([own.bonus[-1] for own in relative]) < 0.8 * np.mean([own.bonus[-1] for own in absolute])
+
+
+def test_coverage_by_hand() -> None:
+    """Three pairs, of which the first two were visited: differences to their mean reward, in deviations."""
+    system = make_system("hills", "rbf")._replace(reward=np.array([[0.0, 2.0, 4.0]]))
+    mean, std = np.array([[0.0, 1.0, 4.5]]), np.array([[0.2, 0.3, 1.3]])  # off by 0.5, 0.5 and 1
+    beliefs = Beliefs(system.law, mean, std, std)
+    covered, correlation = _judged(system, beliefs, np.array([1.0, 1.0, 0.0]))
+    assert covered == (0.5, pytest.approx(2 / 3))
+    assert correlation == pytest.approx(np.corrcoef([0, 2, 4], [0, 1, 4.5])[0, 1])
+
+
 @pytest.mark.slow
 def test_ensembles_learn_the_data_and_the_posterior_knows_more() -> None:
     found = ensembles.study(Ensembles(repeats=2, points=20, members=2, updates=200))
@@ -95,3 +120,5 @@ def test_ensembles_learn_the_data_and_the_posterior_knows_more() -> None:
         assert regions[model, "data"]["error"] < 0.5
         assert regions[model, "gap"]["JRD"] <= np.log(2) + 1e-6
     assert regions["exact posterior", "gap"]["deviation"] > regions["exact posterior", "data"]["deviation"]
+    spreads = [found.curves["models"][name]["std"] for name in ensembles.VARIANTS]
+    assert all(a != b for a, b in itertools.combinations(spreads, 2))  # each variant is one

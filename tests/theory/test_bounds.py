@@ -13,8 +13,10 @@ from ubp2.theory.bounds import beta, printed_beta, return_coefficient
 from ubp2.theory.calibration import study, trial
 from ubp2.theory.growth import exponent, interval
 from ubp2.theory.kernels import Kernel
+from ubp2.theory.learner import Knowledge
 from ubp2.theory.noise import NOISES, Noise
 from ubp2.theory.options import Calibration
+from ubp2.theory.systems import make_system
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -23,6 +25,14 @@ def test_widths_by_hand() -> None:
     assert beta(1.0, 2.0, math.exp(-6), 0.1, 0.1) == pytest.approx(1 + 4)
     assert beta(1.0, 2.0, math.exp(-6), 0.1, 0.2) == pytest.approx(1 + 2)
     assert printed_beta(1.0, 1.0, math.exp(-6), 0.1) == pytest.approx(1 + 0.1 * 4)
+
+
+def test_intervals_that_hold_together_share_what_may_fail() -> None:
+    """Two coordinates and the reward: a third of 0.3 each, and without data nothing else widens them."""
+    system = make_system("pendulum", "rbf")
+    root = math.sqrt(2 * math.log(10))
+    expected = (system.dynamics_norm + root, system.reward_norm + root)
+    assert Knowledge(system).betas(0.3) == pytest.approx(expected)
 
 
 def test_the_coefficient_of_returns_by_hand() -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
+from ubp2.errors import UserError
 from ubp2.terminal.cli import main
 from ubp2.terminal.flags import words
-from ubp2.theory.options import STUDIES, Gain, Regret
+from ubp2.theory.options import STUDIES, Gain, Optimism, Regret
+from ubp2.theory.report import Part, _studied
 
 SMALLEST = {
     "gain": "--points 4 --dimensions 1 --candidates 5",
@@ -79,6 +82,16 @@ def test_the_page_has_every_study(tmp_path: Path, capfd: pytest.CaptureFixture[s
 def test_what_is_refused(arguments: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["theory", *arguments.split()]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_study_that_fails_ends_the_report_at_once() -> None:
+    """As Ctrl-C does: the other study, which takes a minute, is not waited for."""
+    wrong, long = Regret(kernel="linear", system="hills"), Optimism(draws=10_000)
+    order = [Part(name, "", "", options) for name, options in (("wrong", wrong), ("long", long))]
+    began = time.monotonic()
+    with pytest.raises(UserError, match="hills is not linear"):
+        list(_studied(order, workers=2))
+    assert time.monotonic() - began < 30
 
 
 def test_a_file_is_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

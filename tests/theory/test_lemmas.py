@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ubp2.theory.algorithm import optimum
+from ubp2.theory.bounds import return_coefficient
 from ubp2.theory.functions import Member, nearest
 from ubp2.theory.grid import Transitions, evaluate, plan, plan_forever
 from ubp2.theory.kernels import Kernel
@@ -23,7 +24,7 @@ from ubp2.theory.lemmas import (
     sums_forever,
 )
 from ubp2.theory.noise import Noise
-from ubp2.theory.optimism import PRINTED, SCALES, draw, study
+from ubp2.theory.optimism import PRINTED, SCALES, _infinite, draw, study
 from ubp2.theory.options import Optimism, Simulation
 from ubp2.theory.simulation import draw as draw_path
 from ubp2.theory.simulation import study as study_paths
@@ -101,8 +102,14 @@ def test_regret_without_end_decomposes_as_in_the_proof(
     bonus = a * first.reward_std + b * first.dynamics_std
     bonus += c * (whole.reward_std - first.reward_std + whole.dynamics_std - first.dynamics_std)
     assert value == pytest.approx(whole.mean_reward + bonus - gamma**system.horizon * error)
-    for name, check in single_episode_forever(case, policy, tail, optimum(system, True), error, promised).items():
+    checks = single_episode_forever(case, policy, tail, optimum(system, True), error, promised)
+    for name, check in checks.items():
         assert check.left <= check.right + 1e-9, name
+    real = sums(system, beliefs, policy, tail)[1]
+    spilled_r, spilled_d = (checks[f"D.9, step: Sigma~^{x} - Sigma^{x} <= lambda_{x} Sigma^d"].right for x in "rd")
+    steps = (a + c) * (real.reward_std + spilled_r) + c * (real.dynamics_std + spilled_d) + b * real.dynamics_std
+    together = steps + (promised - value) + 2 * gamma**system.horizon * abs(error)
+    assert checks["D.9, corrected"].right == pytest.approx(together)
 
 
 @given(SEEDS, KERNELS, st.integers(0, 6))
@@ -122,16 +129,27 @@ def test_regret_decomposes_as_in_the_proof(seed: int, kernel: str, episodes: int
     assert optimum(system, False) - real.reward <= sum(off) + bonus + 1e-9
     assert off[0] <= own.reward * imagined.reward_std + 1e-9
     assert off[1] <= own.dynamics * real.dynamics_std + 1e-9
+    checks, (a, b, _) = single_episode(case_of(system, knowledge), policy, optimum(system, False)), own
+    reward_std = real.reward_std + checks["D.6, step corrected: <= lambda_r Sigma^d"].right
+    span, width = float(np.ptp(beliefs.dynamics_std)), knowledge.betas()[0]
+    lambda_d = return_coefficient(width, span, system.noise.scale, system.gamma, system.horizon)
+    together = 2 * a * reward_std + b * (1 + lambda_d) * real.dynamics_std + b * real.dynamics_std
+    assert checks["D.6, corrected"].right == pytest.approx(together)
 
 
 @given(SEEDS)
 def test_no_optimism_is_left_without_coefficients(seed: int) -> None:
-    """With no bonus and no error of the value, the objective is the return in the mean model."""
+    """With no bonus and no error of the value, the objective is the return in the mean model.
+
+    And where the error is granted, as lemma 5.7 does, it makes no difference.
+    """
     system, knowledge, rng = informed(seed, "rbf", 2)
     policy = rng.integers(len(system.actions), size=len(system.reward))
     case = case_of(system, knowledge)
     value = optimistic_value_forever(case, Coefficients(0, 0, 0), np.tile(policy, (system.horizon, 1)), policy)
-    assert value == pytest.approx(sums_forever(system, case.beliefs, policy)[0][system.start, 1])
+    imagined, real = (own[system.start] for own in sums_forever(system, case.beliefs, policy))
+    assert value == pytest.approx(imagined[1])
+    assert _infinite(case, policy)[-1] == pytest.approx((imagined[1] - real[0]) * (1 - system.gamma) / system.span)
 
 
 def test_the_printed_step_on_reward_deviations_fails() -> None:

@@ -165,6 +165,9 @@ def check(what: object) -> None:
     for name in ("seeds", "workers", "batch"):
         if getattr(what, name, None) == ():
             raise UserError(f"--{name} needs at least one number, such as --{name} 1 4")
+    for name in ("env", "name"):
+        if getattr(what, name, None) == ():
+            raise UserError(f"--{name} needs at least one name, or leave it out")
     check_least(what, _LEAST)
     config = getattr(what, "config", None)
     if config is not None and not config.is_file():

@@ -71,7 +71,7 @@ def _command(options: Start, out: Path) -> list[str]:
         "preferences.every": EPISODE,
         "preferences.per-session": 1,
         "preferences.budget": 1,
-        "preferences.segment-length": min(10, EPISODE),
+        "preferences.segment-length": 10,
         "evaluation.every": 0,
         "evaluation.episodes": 1,
         "out": out,

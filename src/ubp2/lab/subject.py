@@ -19,6 +19,7 @@ from ubp2.errors import UserError
 from ubp2.lab import settings
 from ubp2.lab.options import Reward, check
 from ubp2.lab.settings import Settings
+from ubp2.preference.teachers import TEACHERS
 from ubp2.storage.archive import EpisodeArchive
 from ubp2.storage.population import run_folders
 from ubp2.storage.runs import Run
@@ -46,6 +47,7 @@ def gather(what: Reward) -> Subject:
     _check_rewards(subject.held_out)
     for name, config in configs.items():
         _check_agent(name, config.agent)
+        _check_teacher(name, config.teacher.name)
         _check_places(name, subject, config.preferences.segment_length, max(what.labels))
     return subject
 
@@ -101,6 +103,14 @@ def _check_agent(name: str, agent: str) -> None:
         raise UserError(
             f"setting '{name}': the laboratory fits the reward of a world model, and {agent} learns its reward in "
             f"another way; take an agent that plans, such as --preset cpu"
+        )
+
+
+def _check_teacher(name: str, teacher: str) -> None:
+    if teacher not in TEACHERS:
+        raise UserError(
+            f"setting '{name}': in the laboratory a scripted teacher answers, and teacher.name is {teacher}; "
+            f"take one of {', '.join(TEACHERS)}"
         )
 
 

@@ -238,7 +238,7 @@ def single_episode_forever(
     weight = b + (a + c) * lambda_r + c * (1 + lambda_d)
     bound = (a + c) * real.reward_std + weight * real.dynamics_std
     spilled_r, spilled_d = imagined.reward_std - real.reward_std, imagined.dynamics_std - real.dynamics_std
-    spans = (steps * float(np.ptp(own)) for own in (beliefs.reward_std, beliefs.dynamics_std))
+    span_r, span_d = (steps * float(np.ptp(own)) for own in (beliefs.reward_std, beliefs.dynamics_std))
     sides = {
         "D.9, corrected": (regret, bound + lost + 2 * granted, trivial),
         "D.9, step: r <= UCB + gamma^H eps - eta": (regret, promised + granted - real.reward, trivial),
@@ -249,8 +249,8 @@ def single_episode_forever(
             steps * float(case.reward_error.max()),
         ),
         "D.9, step: eta(mu) - eta <= lambda Sigma^d": (imagined.reward - real.reward, b * real.dynamics_std, trivial),
-        "D.9, step: Sigma~^r - Sigma^r <= lambda_r Sigma^d": (spilled_r, lambda_r * real.dynamics_std, next(spans)),
-        "D.9, step: Sigma~^d - Sigma^d <= lambda_d Sigma^d": (spilled_d, lambda_d * real.dynamics_std, next(spans)),
+        "D.9, step: Sigma~^r - Sigma^r <= lambda_r Sigma^d": (spilled_r, lambda_r * real.dynamics_std, span_r),
+        "D.9, step: Sigma~^d - Sigma^d <= lambda_d Sigma^d": (spilled_d, lambda_d * real.dynamics_std, span_d),
     }
     return {name: Check(*own) for name, own in sides.items()}
 

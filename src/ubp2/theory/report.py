@@ -6,6 +6,7 @@ import html
 import io
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
@@ -153,9 +154,17 @@ def _studied(order: Sequence[Part], workers: int) -> Iterator[tuple[Part, dict[s
         return
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # many small products, and a core for each study
     context = multiprocessing.get_context("spawn")  # jax does not survive a fork
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        running = {pool.submit(answered, part.options): part for part in order}
-        yield from ((running[done], done.result()) for done in as_completed(running))
+    others = set(multiprocessing.active_children())
+    alone = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal, and is ours to answer
+    with ProcessPoolExecutor(workers, context, signal.signal, alone) as pool:
+        try:
+            running = {pool.submit(answered, part.options): part for part in order}
+            yield from ((running[done], done.result()) for done in as_completed(running))
+        except BaseException:  # Ctrl-C, or a study that failed: nobody waits minutes for the others
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in set(multiprocessing.active_children()) - others:
+                worker.terminate()
+            raise
 
 
 def _page(wanted: Sequence[Part], found: Mapping[str, Mapping[str, Any]], options: Report) -> str:

@@ -136,7 +136,7 @@ def make_system(name: str, kernel: str, noise: str = "gaussian") -> System:
 
 
 def _realised(sketch: _Sketch, grid: Grid, dynamics: Kernel, reward: Kernel, noise: str) -> System:
-    """Fit both functions at every other point of each axis and read them at all."""
+    """Fit both functions at every other point of each axis and read them at every point."""
     actions = np.linspace(-1, 1, sketch.actions)[:, None]
     inputs = _inputs(grid.points, actions)
     coarse = _inputs(Grid(tuple(axis[::2] for axis in grid.axes)).points, actions)
