@@ -117,13 +117,14 @@ def test_observations_are_each_once_or_drawn_evenly(lengths: list[int], cut: int
     """Of a replay that holds no more than are asked for nothing comes twice, and what is missing is infinite."""
     frames = rows(lengths, cut)
     replay, held = ring(frames), [row.obs for row in frames[-CAPACITY:]]
-    every = np.asarray(observations(replay, jax.random.key(4), CAPACITY))
+    every, slots = map(np.asarray, observations(replay, jax.random.key(4), CAPACITY))
     np.testing.assert_array_equal(every[: len(held)], held)
+    np.testing.assert_array_equal(np.asarray(replay.frames.obs)[slots][: len(held)], held)
     assert np.isinf(every[len(held) :]).all()
     if len(held) < CAPACITY:
         return
     keys = jax.random.split(jax.random.key(5), 200)
-    some = np.concatenate([observations(replay, key, 10) for key in keys]).tolist()
+    some = np.concatenate([observations(replay, key, 10)[0] for key in keys]).tolist()
     assert evenly([some.count(obs) for obs in held]) and len(some) == sum(some.count(obs) for obs in held)
 
 

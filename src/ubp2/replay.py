@@ -87,13 +87,17 @@ def sample(replay: Replay, key: Array, batch_size: int, horizon: int) -> Batch:
     return Batch(frames.obs.astype(jnp.float32), frames.action[:-1], frames.terminated[:-1], mask, slots[:-1])
 
 
-def observations(replay: Replay, key: Array, count: int) -> Array:
-    """Observations [count, D] of frames drawn uniformly; of a replay that holds no more, each once, then infinity."""
+def observations(replay: Replay, key: Array, count: int) -> tuple[Array, Array]:
+    """Observations [count, D] of frames drawn uniformly, and their slots [count].
+
+    Of a replay that holds no more, each once, then infinity.
+    """
     held = size(replay)
     drawn = jax.random.randint(key, (count,), 0, jnp.maximum(held, 1))
     age = jnp.where(held <= count, jnp.arange(count), drawn)
-    obs = replay.frames.obs[_slots(replay, age)].astype(jnp.float32)
-    return jnp.where((age < held)[:, None], obs, jnp.inf)
+    slots = _slots(replay, age)
+    obs = replay.frames.obs[slots].astype(jnp.float32)
+    return jnp.where((age < held)[:, None], obs, jnp.inf), slots
 
 
 def sample_segments(replay: Replay, key: Array, count: int, length: int) -> tuple[Segments, Array]:

@@ -58,6 +58,7 @@ class Batch(NamedTuple):
     mask: Array  # [H, N] float32, 0 beyond the end of the episode
     index: Array  # [H, N] int32, slots in the replay
     others: Array | None = None  # [M, D] further observations, for an agent that asks; infinity where there are fewer
+    others_index: Array | None = None  # [M] int32, their slots
 
 
 class Segments(NamedTuple):

@@ -57,7 +57,7 @@ def make_batch(seed: int = 0, others: int = 30) -> Batch:
     moved = make_moved(seed)
     obs = uniform(seed + 200, 2, ROWS, OBS)
     parts: Any = (obs, moved.action[None], moved.terminated[None], moved.mask[None], np.zeros((1, ROWS), np.int32))
-    return Batch(*parts, others=uniform(seed + 300, others, OBS))
+    return Batch(*parts, others=uniform(seed + 300, others, OBS), others_index=np.arange(1, others + 1))
 
 
 def make_pairs(count: int = PAIRS, seed: int = 0) -> Preferences:

@@ -92,7 +92,26 @@ def mean_where(mask: Any, values: np.ndarray) -> float:
 def test_novelty_is_the_distance_to_the_fifth_nearest() -> None:
     states, others = uniform(0, 40, 6), uniform(1, 70, 6)
     gaps = np.linalg.norm(states[:, None].astype(np.float64) - others[None], axis=-1)
-    np.testing.assert_allclose(pebble.novelty(states, others), np.sort(gaps, axis=1)[:, 4], rtol=1e-4)
+    nowhere = np.zeros((40, 70), bool)
+    np.testing.assert_allclose(pebble.novelty(states, others, nowhere), np.sort(gaps, axis=1)[:, 4], rtol=1e-4)
+
+
+def test_a_state_is_no_neighbour_of_itself(state: State, update) -> None:
+    """Wherever the minibatch says that it is; where fewer than five others are left, the farthest counts."""
+    states = uniform(0, 8, 6)
+    gaps = np.linalg.norm(states[:, None].astype(np.float64) - states[None], axis=-1)
+    found = pebble.novelty(states, states, np.eye(8, dtype=bool))
+    np.testing.assert_allclose(found, np.sort(gaps, axis=1)[:, 5], rtol=1e-4)
+    few = pebble.novelty(states[:4], states[:4], np.eye(4, dtype=bool))
+    np.testing.assert_allclose(few, gaps[:4, :4].max(axis=1), rtol=1e-4)
+    batch = make_batch()
+    slots = np.arange(ROWS)
+    batch = batch._replace(index=slots[None], others=batch.obs[0], others_index=slots)
+    _, metrics = update(state, batch, make_pairs(0), KEY)
+    z = normalised(np.asarray(batch.obs[0], np.float64))
+    own = np.sort(np.linalg.norm(z[:, None] - z[None], axis=-1), axis=1)[:, 5]
+    real = np.asarray(batch.mask[0]) > 0
+    assert paid(metrics) == pytest.approx(own[real].mean() / own[real].std(), rel=2e-3)
 
 
 def test_an_update_is_handed_every_state_of_a_small_replay_once(config: Config, state: State) -> None:
@@ -105,10 +124,20 @@ def test_an_update_is_handed_every_state_of_a_small_replay_once(config: Config, 
     assert others.shape == (60, OBS) and np.isinf(others[40:]).all()
 
 
+def test_a_minibatch_of_labels_is_not_halved_for_members(config: Config, state: State) -> None:
+    """Members that are fitted at sessions take all labels; what learns between them takes them as they are."""
+    halved = replaced(config, preferences=replaced(config.preferences, bootstrap=True))
+    agent = agent_of(halved)._replace(update=lambda state, *_: (state, {}))
+    update = quick_jit(partial(programs._update, halved, agent, KEY))
+    seen = update(state, Memory(make_replay(), make_pairs(), None), np.int32(1), np.int32(0))[2].supervision
+    assert seen.weight.shape == seen.label.shape
+
+
 def test_novelty_is_finite_where_nothing_is_new() -> None:
     """Rounding can make a squared distance negative."""
     states = np.repeat(1e3 * uniform(2, 1, OBS), 20, axis=0)
-    found = np.asarray(pebble.novelty(states, states + 1e-4))  # type: ignore[arg-type]
+    nowhere = np.zeros((20, 20), bool)
+    found = np.asarray(pebble.novelty(states, states + 1e-4, nowhere))  # type: ignore[arg-type]
     assert np.isfinite(found).all() and (found >= 0).all() and found.max() < 2.0
 
 

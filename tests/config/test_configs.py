@@ -301,33 +301,6 @@ def test_a_negative_seed_is_refused() -> None:
         resolve(dataclasses.replace(preset("cpu"), seed=-1), 50)
 
 
-@pytest.mark.parametrize(
-    ("preferences", "sentence"),
-    [
-        ({"candidate_episodes": 9}, "set --preferences.candidates-from to recent or local, or leave it out"),
-        ({"candidates_from": "local", "recent": 0.5}, "preferences.candidates_from is local; leave one of them out"),
-        ({"candidates_from": "recent", "candidate_episodes": 0}, "candidate_episodes must be at least 1, got 0"),
-        (
-            {"candidates_from": "local", "candidate_episodes": 1, "segment_length": 30},
-            "two segments of 30 decisions do not fit side by side into one episode of 50",
-        ),
-        ({"strategy": "thompson"}, "thompson asks where reward members differ, and there is only one"),
-    ],
-)
-def test_candidates_that_cannot_be_are_refused(preferences: dict[str, Any], sentence: str) -> None:
-    config = from_dict({"preferences": preferences, "model": {"reward_members": 1}})
-    with pytest.raises(UserError) as refused:
-        resolve(config, 50)
-    assert sentence in str(refused.value)
-
-
-@pytest.mark.parametrize(("source", "episodes"), [("replay", None), ("recent", 100), ("local", 5)])
-def test_where_candidates_come_from_has_its_number_of_episodes(source: str, episodes: int | None) -> None:
-    config = resolve(from_dict({"preferences": {"candidates_from": source}}), 50)
-    assert config.preferences.candidate_episodes == episodes
-    assert resolve(config, 50) == config
-
-
 FREE = {"evaluation.bonus"}  # may be negative
 NUMBERS = [name for name, value in leaves(resolve(preset("cpu"), 50)) if type(value) in (int, float)]
 OPEN = ["preferences.crop", "preferences.candidate_episodes", "environment.action_repeat"]  # None unless they are given

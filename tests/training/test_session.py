@@ -173,7 +173,7 @@ LATE = {"steps": 50, "training": {"warmup": 10}, "preferences": {"every": 60, "b
     [
         ({}, {"sessions": 1, "labels": 1}, 0, None),
         ({"ceiling": True}, {}, 0, None),
-        ({}, {}, 0, "no episode had 5 decisions; lower --preferences.segment-length"),
+        ({}, {}, 0, "episodes had no two segments of 5 decisions; lower --preferences.segment-length"),
         (LATE, {"labels": 3}, 0, "no episode ends between decision 60, .* or lower --preferences.every"),
         ({}, {"sessions": 4}, 0, "the teacher skipped every question; lower --teacher.skip"),
         ({"teacher": {"name": "human"}}, {"sessions": 1}, 4, "no label was given: 4 questions wait for an answer"),

@@ -71,19 +71,22 @@ def init(config: Config, obs_dim: int, action_dim: int, key: Array) -> State:
     )
 
 
-def novelty(states: Array, others: Array) -> Array:
-    """Distance of each state [N, Z] to its k-th nearest among others [M, Z].
+def novelty(states: Array, others: Array, own: Array) -> Array:
+    """Distance of each state [N, Z] to its k-th nearest among others [M, Z], or to the farthest where there are fewer.
 
-    Each pass finds the next larger distance and counts those that have it; `top_k` sorts all of them on a CPU.
+    Its `own` places among them [N, M] do not count. In full precision, for the terms nearly cancel: a GPU would round
+    the factors. Each pass finds the next larger distance and counts those that have it; `top_k` sorts all of them on a
+    CPU.
     """
-    squares = jnp.sum(states**2, 1)[:, None] + jnp.sum(others**2, 1)[None] - 2.0 * states @ others.T
-    squares = jnp.maximum(squares, 0.0)
+    products = jnp.matmul(states, others.T, precision=jax.lax.Precision.HIGHEST)
+    squares = jnp.sum(states**2, 1)[:, None] + jnp.sum(others**2, 1)[None] - 2.0 * products
+    squares = jnp.where(own, jnp.inf, jnp.maximum(squares, 0.0))
     reached, missing = jnp.full(len(states), -1.0), jnp.full(len(states), NEIGHBOUR)
     for _ in range(NEIGHBOUR):
         following = jnp.min(jnp.where(squares > reached[:, None], squares, jnp.inf), axis=1)
-        reached = jnp.where(missing > 0, following, reached)
+        reached = jnp.where((missing > 0) & jnp.isfinite(following), following, reached)
         missing -= jnp.sum(squares == following[:, None], axis=1)
-    return jnp.sqrt(reached)
+    return jnp.sqrt(jnp.maximum(reached, 0.0))
 
 
 def _as_published(config: Config) -> bool:
@@ -91,14 +94,14 @@ def _as_published(config: Config) -> bool:
 
 
 def _paid_for_novelty(
-    config: Config, moved: Transitions, others: Array, before: tuple[Array, Array]
+    config: Config, moved: Transitions, others: Array, own: Array, before: tuple[Array, Array]
 ) -> tuple[Array, Array]:
     """Novelty [N] in units of its running standard deviation, and the statistics with this minibatch in them.
 
     The published code adds the share of new samples to the mean where it should multiply by it, and starts from a
     deviation of 1: the deviation is far too large at first, and the novelty paid too small.
     """
-    found = novelty(moved.z, others)
+    found = novelty(moved.z, others, own)
     count, mean, square = before[1]
     own_count, own_mean = jnp.sum(moved.mask), losses.masked_mean(found, moved.mask)
     own_square = jnp.sum(moved.mask * (found - own_mean) ** 2)
@@ -127,10 +130,11 @@ def update(
     else:
         if parts.before is not None:
             state = parts.before(state, moved, supervision, k_before)
-        taught, others = state.sessions > 0, batch.others
-        assert others is not None
+        taught, others, slots = state.sessions > 0, batch.others, batch.others_index
+        assert others is not None and slots is not None
+        own = batch.index[0][:, None] == slots[None]
         # Those that do not exist yet are infinite, which normalised is the limit of every coordinate: far from all.
-        seek = partial(_paid_for_novelty, config, moved, normalizer.normalize(state.sac.stats, others))
+        seek = partial(_paid_for_novelty, config, moved, normalizer.normalize(state.sac.stats, others), own)
         strange, seen = when(~taught, seek, (jnp.zeros(moved.mask.shape), state.novelty))
         learned = parts.pay(state, rewards(state.reward, moved.z, moved.action))
         paid = jax.lax.stop_gradient(jnp.where(taught, learned, strange))
@@ -163,7 +167,7 @@ def _begin(
     def step(state: State, key: Array) -> tuple[State, None]:
         k_batch, k_update = jax.random.split(key)
         batch = replay_.sample(replay, k_batch, config.training.batch_size, 1)
-        batch = batch._replace(others=batch.obs[0])  # nobody is paid for novelty any more
+        batch = batch._replace(others=batch.obs[0], others_index=batch.index[0])  # nobody is paid for novelty any more
         return update(config, parts, state, batch, preferences, k_update)[0], None
 
     return jax.lax.scan(step, state, jax.random.split(keys[1], config.sac.reset_updates))[0]

@@ -184,10 +184,10 @@ def _check_sizes(config: Config) -> None:
         raise UserError(
             "agent sac learns from the true reward: add --ceiling, or use --agent pebble to learn from labels"
         )
-    if config.sac.neighbours < NEIGHBOUR:
+    if config.sac.neighbours <= NEIGHBOUR:
         raise UserError(
-            f"sac.neighbours must be at least {NEIGHBOUR}, got {config.sac.neighbours}: novelty is the distance to the "
-            f"{NEIGHBOUR}th nearest of them"
+            f"sac.neighbours must be at least {NEIGHBOUR + 1}, got {config.sac.neighbours}: novelty is the distance to "
+            f"the {NEIGHBOUR}th nearest of them, and a state itself does not count"
         )
     if not config.evaluation.controllers:
         raise UserError("evaluation.controllers is empty; name policy, planner or both")
@@ -244,10 +244,17 @@ def _check_frames(config: Config) -> None:
 def _check_questions(config: Config, episode_decisions: int) -> None:
     """Refuse segments that no episode has."""
     prefs = config.preferences
-    if prefs.segment_length > episode_decisions:
+    needed = prefs.segment_length + (prefs.compat == "bpref-code")
+    if needed > episode_decisions:
+        one_more = f" and preferences.compat {prefs.compat} needs one more" if needed > prefs.segment_length else ""
         raise UserError(
-            f"preferences.segment_length is {prefs.segment_length} but an episode of {config.env} has "
+            f"preferences.segment_length is {prefs.segment_length}{one_more}, but an episode of {config.env} has "
             f"{episode_decisions} decisions; lower --preferences.segment-length"
+        )
+    if needed == episode_decisions and prefs.candidates_from == "recent" and prefs.candidate_episodes == 1:
+        raise UserError(
+            f"the newest episode alone has one segment of {prefs.segment_length} decisions, and nothing to compare it "
+            f"with; raise --preferences.candidate-episodes or lower --preferences.segment-length"
         )
     if prefs.crop is not None and not 1 <= prefs.crop <= prefs.segment_length:
         raise UserError(

@@ -85,7 +85,8 @@ class ModelConfig:
     policy_log_std: tuple[float, float] = (-10.0, 2.0)
     """Range of the log standard deviation of the policy."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Type of the factors in products, which add up in float32; auto: bfloat16 on a GPU, float32 elsewhere."""
+    """Type of the factors in products, which add up in float32; auto: bfloat16 on a GPU, float32 elsewhere.
+    An NVIDIA GPU rounds factors of float32 to TF32, unless JAX_DEFAULT_MATMUL_PRECISION=highest is set."""
 
 
 @dataclass(frozen=True)
@@ -236,11 +237,11 @@ class TrainingConfig:
     batch_size: int = 256
     """Sub-sequences a gradient step."""
     horizon: int | None = None
-    """Decisions in a sub-sequence, H of Eq. 3-6; None: the planner's horizon."""
+    """Decisions in a sub-sequence, H of Eq. 3-6; None: the planner's horizon, without a planner 1."""
     warmup: int | None = None
     """Random decisions before learning starts; None: max(1000, 5 episodes)."""
     warmup_updates: int | None = None
-    """Gradient steps right after the warm-up; None: as many as warm-up decisions."""
+    """Gradient steps right after the warm-up; None: as many as warm-up decisions, without a planner 1."""
     update_every: int = 1
     """Decisions between gradient steps."""
     learning_rate: float = 3e-4

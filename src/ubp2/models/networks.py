@@ -1,8 +1,9 @@
 """Multilayer perceptrons as Equinox modules, and ensembles of them as stacked parameters.
 
-The type of a network's weights decides how it computes. In float32 everything is float32. With weights in bfloat16
-(`weights_as`) products take bfloat16 and add up in float32, activations are kept in bfloat16, and what leaves the
-network is float32; on a GPU the work between the products is then done by `ubp2.models.kernels`.
+The type of a network's weights decides how it computes. In float32 everything is float32, but for the factors of
+products on an NVIDIA GPU, which jax rounds to TF32 unless told otherwise. With weights in bfloat16 (`weights_as`)
+products take bfloat16 and add up in float32, activations are kept in bfloat16, and what leaves the network is float32;
+on a GPU the work between the products is then done by `ubp2.models.kernels`.
 """
 
 from __future__ import annotations

@@ -68,8 +68,8 @@ def ask(crew: Crew, agent: Agent, programs: Programs, state: State, ended: list[
     is_due = due(crew, counters, t)
     ready = [i for i in ended if is_due[i] and not _busy(crew, counters, i)]
     chosen = {i: programs.select(device.agent, device.memory, np.int32(i), np.int32(t)) for i in ready}
-    # Without a place no episode was long enough so far: the session stays due.
-    selections = {i: own for i, own in jax.device_get(chosen).items() if own.places > 0}
+    # Without two places there is nothing to compare so far: the session stays due.
+    selections = {i: own for i, own in jax.device_get(chosen).items() if own.places > 1}
     answers = crew.each(lambda i: _converse(crew, programs, state, i, selections[i]), selections)
     if crew.people:
         for i in (i for i in ended if i not in selections):
@@ -146,7 +146,10 @@ def closing_note(crew: Crew, counters: Counters) -> str | None:
                 f"nothing was asked: no episode ends between decision {first_session(prefs)}, the first session, and "
                 f"the end; raise --steps or lower --preferences.{sooner}"
             )
-        return f"nothing was asked: no episode had {prefs.segment_length} decisions; lower --preferences.segment-length"
+        return (
+            f"nothing was asked: episodes had no two segments of {prefs.segment_length} decisions; "
+            f"lower --preferences.segment-length"
+        )
     if crew.people:
         waiting = sum(member.store.waiting() for member in crew.members)
         why = f"{waiting} questions wait for an answer" if waiting else "nobody could tell the segments of a pair apart"

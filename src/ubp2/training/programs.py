@@ -96,7 +96,7 @@ class Selection(NamedTuple):
     left: Segments  # [K, ...]
     right: Segments
     score: Array  # [K]
-    places: Array  # [] segments that they were drawn from; 0 means that none of the above is real
+    places: Array  # [] segments that they were drawn from; with fewer than two there is nothing to compare
 
 
 class Programs(NamedTuple):
@@ -200,12 +200,13 @@ def _update(
     training = config.training
     batch = replay_.sample(memory.replay, k_batch, training.batch_size, given(training.horizon))
     if agent.others:
-        others = replay_.observations(memory.replay, jax.random.fold_in(k_batch, 1), agent.others)
-        batch = batch._replace(others=others)
+        others, slots = replay_.observations(memory.replay, jax.random.fold_in(k_batch, 1), agent.others)
+        batch = batch._replace(others=others, others_index=slots)
     if memory.true_rewards is not None:
         supervision = ceiling.targets(memory.true_rewards, batch)
     else:
-        members = config.model.reward_members if config.preferences.bootstrap else None
+        # Agents with a fit take all labels there, and do not bootstrap.
+        members = config.model.reward_members if config.preferences.bootstrap and agent.fit is None else None
         supervision = buffer.sample(memory.preferences, k_pairs, config.preferences.batch_size, members)
     state, metrics = agent.update(state, batch, supervision, k_update)
     return state, metrics, Evidence(_finite(state, metrics), batch, supervision)
