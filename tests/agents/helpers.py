@@ -56,8 +56,10 @@ def make_batch(seed: int = 0, others: int = 30) -> Batch:
     """The same as sub-sequences of one decision, with further observations."""
     moved = make_moved(seed)
     obs = uniform(seed + 200, 2, ROWS, OBS)
-    parts: Any = (obs, moved.action[None], moved.terminated[None], moved.mask[None], np.zeros((1, ROWS), np.int32))
-    return Batch(*parts, others=uniform(seed + 300, others, OBS), others_index=np.arange(1, others + 1))
+    slots = np.zeros((1, ROWS), np.int32)
+    parts: Any = (obs, moved.action[None], moved.terminated[None], moved.mask[None], slots)
+    further: Any = (uniform(seed + 300, others, OBS), np.arange(1, others + 1))
+    return Batch(*parts, *further)
 
 
 def make_pairs(count: int = PAIRS, seed: int = 0) -> Preferences:

@@ -92,7 +92,7 @@ def mean_where(mask: Any, values: np.ndarray) -> float:
 def test_novelty_is_the_distance_to_the_fifth_nearest() -> None:
     states, others = uniform(0, 40, 6), uniform(1, 70, 6)
     gaps = np.linalg.norm(states[:, None].astype(np.float64) - others[None], axis=-1)
-    nowhere = np.zeros((40, 70), bool)
+    nowhere = jnp.zeros((40, 70), bool)
     np.testing.assert_allclose(pebble.novelty(states, others, nowhere), np.sort(gaps, axis=1)[:, 4], rtol=1e-4)
 
 
@@ -100,9 +100,9 @@ def test_a_state_is_no_neighbour_of_itself(state: State, update) -> None:
     """Wherever the minibatch says that it is; where fewer than five others are left, the farthest counts."""
     states = uniform(0, 8, 6)
     gaps = np.linalg.norm(states[:, None].astype(np.float64) - states[None], axis=-1)
-    found = pebble.novelty(states, states, np.eye(8, dtype=bool))
+    found = pebble.novelty(states, states, jnp.eye(8, dtype=bool))
     np.testing.assert_allclose(found, np.sort(gaps, axis=1)[:, 5], rtol=1e-4)
-    few = pebble.novelty(states[:4], states[:4], np.eye(4, dtype=bool))
+    few = pebble.novelty(states[:4], states[:4], jnp.eye(4, dtype=bool))
     np.testing.assert_allclose(few, gaps[:4, :4].max(axis=1), rtol=1e-4)
     batch = make_batch()
     slots = np.arange(ROWS)

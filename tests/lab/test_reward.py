@@ -278,7 +278,7 @@ MISTAKES = {
     ),
     "--data {run} --set x:_{{model.width:_many}}": "setting 'x': model.width must be a whole number, got 'many' (str)",
     "--data {run} --set x:_{{preferences.segment_length:_30}}": (
-        "setting 'x': preferences.segment_length is 30 but an episode of toy/reach has 20 decisions; "
+        "setting 'x': preferences.segment_length is 30, but an episode of toy/reach has 20 decisions; "
         "lower --preferences.segment-length"
     ),
     "--data {run} --set x:_{{agent:_pebble}}": (
