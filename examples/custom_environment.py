@@ -1,7 +1,7 @@
 """An environment of your own, learned from comparisons, with a teacher of your own.
 
-A room is to be kept at 21 degrees while the weather changes. Nobody writes a reward for "comfortable, and not
-wasteful": the teacher looks at two clips and prefers the one whose worst moment was less bad.
+A room is to be kept at 21 degrees, without waste, while the weather changes. `step` returns how comfortable each half
+hour was; only the teacher sees that, and prefers the clip whose worst moment was less bad.
 
     python examples/custom_environment.py        # a few minutes on two cores
 """

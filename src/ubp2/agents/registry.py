@@ -34,10 +34,13 @@ def make_agent(config: Config, obs_dim: int, action_dim: int) -> Agent:
 
 
 def register(name: str, make: MakeAgent, *, model_free: bool) -> None:
-    """Add an agent of your own: `config.agent` may then name it in this process, also when a run is read.
+    """Add an agent of your own. Call it in every program that trains, resumes, evaluates or loads such a run.
 
-    model_free: it acts with its policy from the start and has no planner, as SAC and its relatives do; settings that
-    were left open are then filled in as theirs.
+    Args:
+        name: What `config.agent` calls it.
+        make: make(config, obs_dim, action_dim) -> Agent; the configuration has every value filled in.
+        model_free: Whether it acts with its policy from the start and has no planner, as SAC and its relatives do;
+            settings that were left open are then filled in as theirs.
     """
     added = config_files.FURTHER.setdefault("agent", [])
     if name in AGENTS and name not in added:

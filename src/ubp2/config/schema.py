@@ -43,7 +43,7 @@ class EnvironmentConfig:
     protocol: Literal["ubp2", "bpref"] = "ubp2"
     """Meta-World protocol: ubp2 = goal visible, action repeat 2, 100 decisions; bpref = goal hidden, 500 steps."""
     action_repeat: int | None = None
-    """Simulator steps a decision; None: what the protocol or the suite says."""
+    """Simulator steps per decision; None: what the protocol or the suite says."""
     episode_decisions: int | None = None
     """Decisions an episode at most; None: what the protocol or the suite says."""
     in_process: bool = False
@@ -98,13 +98,13 @@ class PlannerConfig:
     horizon: int = 7
     """Decisions looked ahead, H."""
     samples: int = 512
-    """Action sequences drawn an iteration."""
+    """Action sequences drawn per iteration."""
     elites: int = 64
     """Best sequences that refit the distribution."""
     policy_samples: int = 24
     """Sequences that come from rolling out the policy."""
     iterations: int = 6
-    """Refits a decision."""
+    """Refits per decision."""
     temperature: float = 0.5
     """Evenness of the weights over elites (mppi): the lower, the more the best sequences count."""
     min_std: float = 0.05
@@ -251,7 +251,7 @@ class TrainingConfig:
     grad_clip: float = 20.0
     """Largest gradient norm of each component."""
     discount: float | None = None
-    """Discount a decision; None: clip((T/5 - 1)/(T/5), 0.95, 0.995) for episodes of T decisions."""
+    """Discount per decision; None: clip((T/5 - 1)/(T/5), 0.95, 0.995) for episodes of T decisions."""
     rho: float = 1.0
     """Weight rho^t of step t in the consistency loss (Eq. 3 has 1; TD-MPC2 uses 0.5)."""
     consistency_weight: float = 20.0

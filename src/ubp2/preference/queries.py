@@ -218,7 +218,12 @@ def make_strategy(name: str) -> Strategy:
 
 
 def register(name: str, strategy: Strategy) -> None:
-    """Add a strategy of your own: `preferences.strategy` may then name it in this process, also when a run is read."""
+    """Add a strategy of your own. Call it in every program that trains, resumes, evaluates or loads such a run.
+
+    Args:
+        name: What `preferences.strategy` calls it.
+        strategy: strategy(key, candidates, count) -> Chosen; `ranked` makes one of a score.
+    """
     added = config_files.FURTHER.setdefault("preferences.strategy", [])
     if name in STRATEGIES and name not in added:
         raise UserError(f"'{name}' is a query strategy of ubp2 itself; give yours another name")

@@ -65,7 +65,8 @@ class Train:
     seeds: int = 1
     """Seeds that train together in one program, from --seed on; several get a run folder s<seed> each inside --out."""
     resume: Path | None = None
-    """Run folder, or folder of several seeds, to go on with; it keeps its configuration, but --steps may grow."""
+    """Run folder, or folder of several seeds, to go on with. It keeps its configuration, but --steps may grow, and
+    the way in which people are waited for may change."""
     labels: Annotated[tuple[Path, ...], tyro.conf.UseAppendAction] = ()
     """File of labels (ubp2 labels export) to begin with; they cost no budget; can be repeated."""
     out: Path | None = None
