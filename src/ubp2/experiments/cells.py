@@ -20,8 +20,10 @@ from ubp2.config.presets import PAPER_TASKS, preset
 from ubp2.config.resolving import MODEL_FREE, resolve
 from ubp2.config.schedule import labels_that_fit
 from ubp2.config.schema import Config, given
+from ubp2.config.switching import check_asked
 from ubp2.errors import UserError, unknown_name
 from ubp2.experiments.catalogue import Acting, Experiment, Method
+from ubp2.experiments.options import flat
 from ubp2.storage import population
 from ubp2.storage.runs import read_metrics
 
@@ -151,7 +153,9 @@ def _config(method: Method, base: Config, name: str, settings: Mapping[str, Any]
         config = overridden(config, shared)
     budget = max(round(given(base.preferences.budget) * method.budget), 1)
     config = overridden(config, {"preferences.budget": budget, **method.settings, **settings})
+    asked = {name for own in (method.settings, settings) for one in own.items() for name, _ in flat(*one)}
     try:
+        check_asked(config, asked)
         return resolve(config, episode_decisions)
     except UserError as error:
         raise UserError(f"{method.name} on {base.env}: {error}") from None
