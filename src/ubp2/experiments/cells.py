@@ -32,8 +32,9 @@ __all__ = ["PRESETS", "Cell", "Group", "cells", "check_config", "folder_of", "gr
 CONFIG = "cell.yaml"
 _GROUP = re.compile(r"seeds-(\d+)(?:-(\d+))?")
 
-# Agents without a model have a preset of their own. At the budgets of the others they get the same label schedule, and
-# on a CPU smaller networks; both as measured in docs/agents.
+# Agents without a model have a preset of their own, with what was published. In shorter runs they ask as often as the
+# others, of ten candidates a question as published, and have more epochs a fit and a faster temperature, on a CPU also
+# smaller networks: as measured in docs/agents, where they ask 25 every 1000 decisions.
 _OFTEN = {
     "preferences.every": 500,
     "preferences.per_session": 20,
@@ -47,7 +48,7 @@ _MODEL_FREE: Mapping[str, Mapping[str, Any]] = {
     "cpu": {**_OFTEN, "preferences.first": 1000, "model.width": 128, "model.depth": 2, "training.batch_size": 128},
 }
 PRESETS = tuple(_MODEL_FREE)
-_WORKERS = {"paper": 2, "best": 2}  # evaluation is a third of a run on a GPU otherwise, and its scores are the same
+_WORKERS = {"paper": 2, "best": 2}  # evaluation is a third of a run on a GPU otherwise; plans draw other numbers
 _EVALUATIONS = 5  # at least so many in a short run: scores are averaged over time
 
 
