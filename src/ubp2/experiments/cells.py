@@ -48,7 +48,9 @@ _MODEL_FREE: Mapping[str, Mapping[str, Any]] = {
     "cpu": {**_OFTEN, "preferences.first": 1000, "model.width": 128, "model.depth": 2, "training.batch_size": 128},
 }
 PRESETS = tuple(_MODEL_FREE)
-_WORKERS = {"paper": 2, "best": 2}  # evaluation is a third of a run on a GPU otherwise; plans draw other numbers
+# Evaluation is a third of a run on a GPU otherwise. With another number of workers plans draw other random numbers: the
+# scores of a planner are as good, and not the same.
+_WORKERS = {"paper": 2, "best": 2}
 _EVALUATIONS = 5  # at least so many in a short run: scores are averaged over time
 
 
