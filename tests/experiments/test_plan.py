@@ -14,8 +14,10 @@ from tests.experiments.test_cells import evaluated, made, population
 from ubp2.config.schema import given
 from ubp2.errors import UserError
 from ubp2.experiments import costs
+from ubp2.experiments.catalogue import ALIASES
 from ubp2.experiments.cells import Group, groups
 from ubp2.experiments.options import settings
+from ubp2.experiments.reproduce import listing
 from ubp2.terminal import cli
 
 ROOT = Path(__file__).parents[2]
@@ -25,6 +27,9 @@ def test_without_a_name_the_experiments_are_listed(capsys: pytest.CaptureFixture
     assert cli.main(["reproduce"]) == 0
     text = capsys.readouterr().out
     assert "table1" in text and "Figure 4 (c)" in text
+    found = listing()
+    assert found["table1"]["also"] == ["fig3", "fig-main"] and found["table2"]["also"] == []
+    assert {name for own in found.values() for name in own["also"]} == set(ALIASES)
 
 
 def test_the_plan_says_what_is_there_and_what_the_rest_costs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -151,6 +156,16 @@ def test_the_commands_of_the_page_are_commands() -> None:
         ("fig-feedback --set preferences.budget:_9", "preferences.budget is what makes budget-25 the method"),
         ("table1 --set env:_toy/reach", "--set env would make all cells the same; choose with --tasks"),
         ("table1 --set seed:_1", "--set seed would make all cells the same; choose with --seeds"),
+        (
+            "table2 --set preferences.strategy:_entropy",
+            "1111 on metaworld/door-close: ablation 1111 sets preferences.strategy to optimistic, and entropy was",
+        ),
+        ("table2 --set preferences:_{strategy:_entropy}", "ablation 1111 sets preferences.strategy to optimistic"),
+        ("table2 --methods 0111 --set optimism.reward:_true", "0111 on metaworld/door-close: ablation 0111 sets"),
+        (
+            "table1 --set preferences.strategy:_entropy",
+            "mbp on metaworld/door-close: agent mbp sets preferences.strategy",
+        ),
         ("table1 --steps 3000 --set steps:_9", "--steps and --set steps both say how long runs are"),
     ],
 )
@@ -159,6 +174,14 @@ def test_a_setting_does_not_undo_what_tells_cells_apart(
 ) -> None:
     assert cli.main(["reproduce", *(word.replace("_", " ") for word in words.split()), "--dry-run"]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_setting_that_every_chosen_method_keeps_is_everybodys(capsys: pytest.CaptureFixture[str]) -> None:
+    """Pairs at random for all are what mbp has; without mbp any strategy is."""
+    words = ["table1", "--tasks", "toy/reach", "--seeds", "1", "--preset", "best", "--dry-run", "--set"]
+    assert cli.main(["reproduce", *words, "preferences.strategy: uniform"]) == 0
+    words = [*words[:1], "--methods", "ubp2", "rune", *words[1:]]
+    assert cli.main(["reproduce", *words, "preferences.strategy: entropy"]) == 0
 
 
 def test_a_setting_that_no_chosen_method_has_is_everybodys(capsys: pytest.CaptureFixture[str]) -> None:

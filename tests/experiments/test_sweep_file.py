@@ -42,6 +42,25 @@ def test_methods_have_settings_of_their_own(tmp_path: Path) -> None:
     assert made["few"].preferences.budget == 4
 
 
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"grid": {"preferences.strategy": ["uniform", "entropy"]}},
+            "mbp.strategy=entropy on toy/reach: agent mbp sets",
+        ),
+        ({"grid": {"preferences": [{"strategy": "entropy"}]}}, "agent mbp sets preferences.strategy to uniform"),
+        (
+            {"methods": {"mine": {"agent": "ubp2", "ablation": "1111", "preferences": {"strategy": "promising"}}}},
+            "mine on toy/reach: ablation 1111 sets preferences.strategy to optimistic, and promising was asked for",
+        ),
+    ],
+)
+def test_a_setting_that_a_method_would_undo_is_refused(changes: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=sentence):
+        planned(tmp_path, **changes)
+
+
 def test_the_folder_of_a_sweep_holds_the_sweep(tmp_path: Path) -> None:
     sweep = sweep_file.read(write(tmp_path, grid={"training.learning_rate": [1e-3]}, resources={"cpus": 3}, jobs=2))
     sweep_file.write(sweep, tmp_path)

@@ -39,7 +39,7 @@ def filled(capacity: int = 64) -> Replay:
 def draw(replay: Replay, **changes: Any) -> tuple[list[tuple[int, int]], list[tuple[int, int]], int]:
     """(episode, start) of the first and of the second segments of all pairs, and the number of places."""
     preferences = replace(PREFERENCES, **changes)
-    segments, places = quick_jit(lambda replay, key: candidates.draw(preferences, replay, key))(
+    segments, places, _ = quick_jit(lambda replay, key: candidates.draw(preferences, replay, key))(
         replay, jax.random.key(0)
     )
     where = list(zip(segments.episode.tolist(), segments.start.tolist(), strict=True))

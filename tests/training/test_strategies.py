@@ -27,7 +27,8 @@ def questions(folder: Path, strategy: str) -> Iterator[list[tuple[Any, ...]]]:
     assert all(np.isfinite(row["labels/score"]) for row in rows(folder, "labels"))
     for session in range(4):
         own = [row[3:] for row in asked if row[0] == session]
-        assert len(set(own)) == len(own) == (4 if session < 3 else 2), "no question is asked twice"
+        pairs = {frozenset([row[:2], row[2:]]) for row in own}
+        assert len(pairs) == len(own) == (4 if session < 3 else 2), "no question is asked twice, in whatever order"
         for left_episode, left_start, right_episode, right_start in own:
             assert left_episode != right_episode or abs(left_start - right_start) >= 5, "the two segments overlap"
         yield own
@@ -58,3 +59,11 @@ def test_a_run_with_each_source_of_candidates(source: str, episodes: int, tmp_pa
     for session, own in enumerate(questions(tmp_path / "run", "thompson")):
         for left, _, right, _ in own:
             assert left // 2 == right // 2 if source == "local" else min(left, right) >= 2 * session
+
+
+def test_one_episode_to_draw_from_is_asked_about_different_pairs(tmp_path: Path) -> None:
+    """Sixteen places: of 400 candidates most have been drawn before, and the best score is that of several."""
+    preferences = {"strategy": "entropy", "candidates": 400, "candidates_from": "recent", "candidate_episodes": 1}
+    config = tiny(steps=170, preferences=preferences, evaluation={"every": 0})
+    assert api.train(config, out=tmp_path / "run", progress=False).labels == 14
+    assert len(list(questions(tmp_path / "run", "entropy"))) == 4

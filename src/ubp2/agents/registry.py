@@ -17,7 +17,7 @@ MakeAgent = Callable[[Config, int, int], Agent]  # resolved config, size of obse
 
 AGENTS: dict[str, MakeAgent] = {
     "ubp2": ubp2.make_agent,
-    "mbp": ubp2.make_agent,  # its switches are set by `ubp2.config.resolving`
+    "mbp": ubp2.make_agent,  # its switches are set by `ubp2.config.switching`
     "sac": sac.make_agent,
     "pebble": pebble.make_agent,
     "rune": rune.make_agent,

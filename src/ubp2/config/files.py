@@ -17,6 +17,7 @@ from typing import Any, Literal
 import yaml
 
 from ubp2.config.schema import Config
+from ubp2.config.switching import SWITCHED, check_asked
 from ubp2.errors import UserError, did_you_mean
 
 __all__ = [
@@ -94,11 +95,27 @@ def load_yaml(path: Path, base: Config | None = None, *, own_names: bool = False
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     try:
         config = from_dict({} if data is None else data, base, own_names=own_names)
+        if not _is_whole(data):
+            check_asked(config, [name for name in SWITCHED if _names(data, name)])
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     if own_names and "keep" not in (data or {}).get("checkpoint", ()):
         raise UserError(f"{path} is cut off before its end, which is 'keep' of 'checkpoint'; put a backup in its place")
     return config
+
+
+def _is_whole(data: Any) -> bool:
+    """Whether a file names every section, as one that was saved does: not all in it was asked for."""
+    return isinstance(data, Mapping) and all(field.name in data for field in dataclasses.fields(Config))
+
+
+def _names(data: Any, name: str) -> bool:
+    """Whether a file names this setting."""
+    for key in name.split("."):
+        if not isinstance(data, Mapping) or key not in data:
+            return False
+        data = data[key]
+    return True
 
 
 def differences(a: Config, b: Config) -> list[str]:

@@ -138,7 +138,8 @@ def _demo(env: str) -> Config:
     """Learning from comparisons in minutes: a short run with a curve of many points.
 
     On toy/reach a bounded reward of state and action was ahead of the one in `cpu` in the few runs compared
-    (docs/reward-learning.md).
+    (docs/reward-learning.md). Its noise is integrated out (`marginal`), with which the reward's bonus was highest where
+    labels had been given (docs/uncertainty.md): on this preset it is no measure of what is unknown.
     """
     return Config(
         env=env,

@@ -7,7 +7,7 @@ import dataclasses
 from ubp2.config.checking import check, check_numbers
 from ubp2.config.schedule import labels_that_fit
 from ubp2.config.schema import Config
-from ubp2.errors import UserError
+from ubp2.config.switching import switched
 
 __all__ = ["MODEL_FREE", "resolve"]
 
@@ -19,7 +19,7 @@ EPISODES = {"recent": 100, "local": 5}  # preferences.candidate_episodes where i
 
 def resolve(config: Config, episode_decisions: int) -> Config:
     """Fill in every None and check what can be checked, given the episode length of the environment."""
-    config = _switched(config)
+    config = switched(config)
     check_numbers(config)
     steps = config.steps
     training = config.training
@@ -50,25 +50,3 @@ def resolve(config: Config, episode_decisions: int) -> Config:
     config = dataclasses.replace(config, training=training, preferences=preferences)
     check(config, episode_decisions)
     return config
-
-
-def _switched(config: Config) -> Config:
-    """What an ablation, or the agent `mbp`, switches on and off. Resolving twice changes nothing."""
-    switches = "0000" if config.agent == "mbp" else config.ablation
-    if switches is None:
-        return config
-    if config.agent == "mbp" and config.ablation not in (None, "0000"):
-        raise UserError(f"agent mbp is ablation 0000, got {config.ablation}; for others use --agent ubp2")
-    if config.agent not in ("ubp2", "mbp"):
-        raise UserError(f"ablation is of ubp2, got --agent {config.agent}; leave it out, or use --agent ubp2")
-    if len(switches) != 4 or set(switches) - set("01"):
-        raise UserError(
-            f"ablation must be four of 0 and 1 (reward, dynamics, value bonus, optimistic queries), got '{switches}'; "
-            f"1111 is all of ubp2"
-        )
-    reward, dynamics, value, queries = (switch == "1" for switch in switches)
-    return dataclasses.replace(
-        config,
-        optimism=dataclasses.replace(config.optimism, reward=reward, dynamics=dynamics, value=value),
-        preferences=dataclasses.replace(config.preferences, strategy="optimistic" if queries else "uniform"),
-    )

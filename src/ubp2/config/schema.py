@@ -173,7 +173,7 @@ class PreferenceConfig:
     candidate_episodes: int | None = None
     """How many those are; None: 100 newest episodes (recent), or batches of 5 (local)."""
     recent: float = 0.0
-    """Share of the candidates from the whole replay whose first segment is newer than the last session."""
+    """Share of the candidates from the whole replay whose first segment begins in the newest `every` frames."""
     batch_size: int = 50
     """Pairs in a minibatch of the reward's fit."""
     stop_accuracy: float | None = 0.97

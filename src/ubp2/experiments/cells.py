@@ -20,8 +20,10 @@ from ubp2.config.presets import PAPER_TASKS, preset
 from ubp2.config.resolving import MODEL_FREE, resolve
 from ubp2.config.schedule import labels_that_fit
 from ubp2.config.schema import Config, given
+from ubp2.config.switching import check_asked
 from ubp2.errors import UserError, unknown_name
 from ubp2.experiments.catalogue import Acting, Experiment, Method
+from ubp2.experiments.options import flat
 from ubp2.storage import population
 from ubp2.storage.runs import read_metrics
 
@@ -30,8 +32,9 @@ __all__ = ["PRESETS", "Cell", "Group", "cells", "check_config", "folder_of", "gr
 CONFIG = "cell.yaml"
 _GROUP = re.compile(r"seeds-(\d+)(?:-(\d+))?")
 
-# Agents without a model have a preset of their own. At the budgets of the others they get the same label schedule, and
-# on a CPU smaller networks; both as measured in docs/agents.
+# Agents without a model have a preset of their own, with what was published. In shorter runs they ask as often as the
+# others, of ten candidates a question as published, and have more epochs a fit and a faster temperature, on a CPU also
+# smaller networks: as measured in docs/agents, where they ask 25 every 1000 decisions.
 _OFTEN = {
     "preferences.every": 500,
     "preferences.per_session": 20,
@@ -45,7 +48,9 @@ _MODEL_FREE: Mapping[str, Mapping[str, Any]] = {
     "cpu": {**_OFTEN, "preferences.first": 1000, "model.width": 128, "model.depth": 2, "training.batch_size": 128},
 }
 PRESETS = tuple(_MODEL_FREE)
-_WORKERS = {"paper": 2, "best": 2}  # evaluation is a third of a run on a GPU otherwise, and its scores are the same
+# Evaluation is a third of a run on a GPU otherwise. With another number of workers plans draw other random numbers: the
+# scores of a planner are as good, and not the same.
+_WORKERS = {"paper": 2, "best": 2}
 _EVALUATIONS = 5  # at least so many in a short run: scores are averaged over time
 
 
@@ -151,7 +156,9 @@ def _config(method: Method, base: Config, name: str, settings: Mapping[str, Any]
         config = overridden(config, shared)
     budget = max(round(given(base.preferences.budget) * method.budget), 1)
     config = overridden(config, {"preferences.budget": budget, **method.settings, **settings})
+    asked = {name for own in (method.settings, settings) for one in own.items() for name, _ in flat(*one)}
     try:
+        check_asked(config, asked)
         return resolve(config, episode_decisions)
     except UserError as error:
         raise UserError(f"{method.name} on {base.env}: {error}") from None

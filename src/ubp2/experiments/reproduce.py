@@ -23,12 +23,11 @@ __all__ = ["answer", "listing"]
 
 def listing() -> dict[str, dict[str, Any]]:
     """The experiments that there are."""
-    names = {target: alias for alias, target in ALIASES.items()}
     return {
         name: {
             "title": each.title,
             "place": each.place,
-            "also": names.get(name),
+            "also": [alias for alias, target in ALIASES.items() if target == name],
             "tasks": [short(task) for task in each.tasks],
             "methods": [method.name for method in each.methods],
         }

@@ -13,11 +13,11 @@ from ubp2.models.normalizer import Normalizer
 from ubp2.replay import Replay
 from ubp2.types import Preferences, Segments
 
-__all__ = ["describe", "draw"]
+__all__ = ["describe", "draw", "repeats"]
 
 
-def draw(preferences: PreferenceConfig, replay: Replay, key: Array) -> tuple[Segments, Array]:
-    """Candidate pairs as segments [2N], the two of a pair side by side, and how many places they are drawn from.
+def draw(preferences: PreferenceConfig, replay: Replay, key: Array) -> tuple[Segments, Array, Array]:
+    """Candidate pairs as segments [2N], the two of a pair side by side, how many places there are, and `repeats` [N].
 
     Each segment is drawn uniformly over the places where one fits, in all of the replay or in the newest episodes. With
     `local` the second comes from the batch of consecutive episodes that the first belongs to. The two never overlap as
@@ -42,7 +42,7 @@ def draw(preferences: PreferenceConfig, replay: Replay, key: Array) -> tuple[Seg
         low, high = (before[replay_.age_of(replay, episode)] for episode in (oldest, oldest + batch))
     second = _apart(k_second, first, low, high, length)
     both = jnp.stack([first, second], axis=1).reshape(-1)
-    return replay_.segments_at(replay, before, both, length), places
+    return replay_.segments_at(replay, before, both, length), places, repeats(first, second)
 
 
 def _apart(key: Array, place: Array, low: Array, high: Array, length: int) -> Array:
@@ -54,6 +54,19 @@ def _apart(key: Array, place: Array, low: Array, high: Array, length: int) -> Ar
     gap = jnp.minimum(length, around // 2)
     offset = jax.random.randint(key, place.shape, gap, around - gap + 1)
     return low + (place - low + offset) % around
+
+
+def repeats(first: Array, second: Array) -> Array:
+    """Which of the pairs [N] of these places have come before, in either order: [N] bool.
+
+    Draws do not know of each other, so where there are few places, pairs come several times. Sorted, equal pairs stand
+    side by side in the order they came in.
+    """
+    low, high, index = jax.lax.sort(
+        (jnp.minimum(first, second), jnp.maximum(first, second), jnp.arange(len(first))), num_keys=2
+    )
+    as_before = (low[1:] == low[:-1]) & (high[1:] == high[:-1])
+    return jnp.zeros(len(first), bool).at[index[1:]].set(as_before)
 
 
 def describe(segments: Segments, answered: Preferences) -> tuple[Array, Array, Array]:

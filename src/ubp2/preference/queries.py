@@ -36,6 +36,8 @@ class Candidates(NamedTuple):
     """[P, F]: the same of the pairs that were answered so far."""
     mask: Array
     """[P] bool: which of those rows are filled."""
+    again: Array | None = None
+    """[N] bool: which pairs are the same two segments as an earlier one, in either order; None: none of them."""
 
 
 class Chosen(NamedTuple):
@@ -54,14 +56,23 @@ Strategy = Callable[[Array, Candidates, int], Chosen]
 
 
 def ranked(score: Score) -> Strategy:
-    """The strategy that asks the pairs with the best scores, best first."""
+    """The strategy that asks the pairs with the best scores, best first; a pair that came before counts as the last."""
 
     def strategy(key: Array, candidates: Candidates, count: int) -> Chosen:
         scores, flip = score(key, candidates.returns)
-        best, index = jax.lax.top_k(scores, count)
-        return Chosen(index, flip[index], best)
+        index = _best(candidates, scores, count)
+        return Chosen(index, flip[index], scores[index])
 
     return strategy
+
+
+def _best(candidates: Candidates, scores: Array, count: int) -> Array:
+    """The pairs [K] with the best of these scores [N]; no pair twice as long as there are others."""
+    return jax.lax.top_k(jnp.where(_again(candidates), -jnp.inf, scores), count)[1]
+
+
+def _again(candidates: Candidates) -> Array:
+    return jnp.zeros(candidates.returns.shape[1], bool) if candidates.again is None else candidates.again
 
 
 def optimistic(key: Array, returns: Array) -> tuple[Array, Array]:
@@ -82,6 +93,10 @@ def promising(key: Array, returns: Array) -> tuple[Array, Array]:
 
     The best are the upper fifth by mean plus deviation of their return. Chance teaches what is good at all, contests
     among the best what is better still: pairs drawn at random hardly ever compare two good segments.
+
+    Returns count as the members give them, in other units than in plans: a member with a wide scale weighs more in the
+    mean, and in the deviation what members differ in by level and scale alone counts like disagreement.
+    `preferences.center` keeps levels small. Every measurement of the preset `best` was made so.
     """
     hoped = jnp.mean(returns, axis=0) + jnp.std(returns, axis=0)  # [N, 2]
     contest = jnp.all(hoped >= jnp.percentile(hoped, 100 * (1 - PROMISING)), axis=1)
@@ -128,30 +143,33 @@ def _as_it_is(score: Array) -> tuple[Array, Array]:
 def thompson(key: Array, candidates: Candidates, count: int) -> Chosen:
     """Duelling posterior sampling (Novoseller et al. 2020): each question is a contest of two members' favourites.
 
-    Every question has two members i, j drawn at random and a share of the candidates of its own, so that no pair comes
-    twice. It asks for the pair, in the order, with the highest u_i(first) + u_j(second). Units and levels of members
-    are arbitrary: u is the return less the member's mean over its standard deviation. The score is that sum.
+    Every question has two members i, j drawn at random and a share of the distinct pairs of its own, so that no pair
+    comes twice. It asks for the pair, in the order, with the highest u_i(first) + u_j(second). Units and levels of
+    members are arbitrary: u is the return less the member's mean over its standard deviation. The score is that sum.
     """
     members, pairs, _ = candidates.returns.shape
-    share = pairs // count
+    again = _again(candidates)
+    distinct_first = jnp.argsort(again, stable=True)
+    share = jnp.maximum(pairs - jnp.sum(again), count) // count  # pairs that have come before: only to fill up
     k_first, k_other = jax.random.split(key)
     first = jax.random.randint(k_first, (count,), 0, members)
     other = (first + 1 + jax.random.randint(k_other, (count,), 0, max(members - 1, 1))) % members
     level, spread = (f(candidates.returns, axis=(1, 2), keepdims=True) for f in (jnp.mean, jnp.std))
     units = (candidates.returns - level) / jnp.maximum(spread, 1e-6)
-    shares = units[:, : share * count].reshape(members, count, share, 2)
-    question = jnp.arange(count)
-    mine, theirs = shares[first, question], shares[other, question]  # [K, share, 2]
-    hopes = (mine + theirs[..., ::-1]).reshape(count, 2 * share)  # each pair in both orders
+    place = jnp.arange(pairs // count)  # in a share, the largest there can be
+    own = distinct_first[jnp.arange(count)[:, None] * share + place]  # [K, share]
+    mine, theirs = units[first[:, None], own], units[other[:, None], own]  # [K, share, 2]
+    hopes = jnp.where((place < share)[:, None], mine + theirs[..., ::-1], -jnp.inf)  # each pair in both orders
+    hopes = hopes.reshape(count, -1)
     best = jnp.argmax(hopes, axis=1)
-    return Chosen(question * share + best // 2, best % 2 == 1, jnp.max(hopes, axis=1))
+    return Chosen(own[jnp.arange(count), best // 2], best % 2 == 1, jnp.max(hopes, axis=1))
 
 
 def kcenter(key: Array, candidates: Candidates, count: int) -> Chosen:
     """Pairs unlike those labelled and unlike each other: greedy k-center, farthest first (B-Pref, Lee et al. 2021).
 
     The centres are all labelled pairs, before the first label the mean of the candidates, and each pair once it is
-    chosen. The score is the distance to the nearest centre when the pair was chosen.
+    chosen. The score is the distance to the nearest centre when the pair was chosen, 0 for a pair that came before.
     """
     del key
     features = candidates.features
@@ -159,11 +177,12 @@ def kcenter(key: Array, candidates: Candidates, count: int) -> Chosen:
     def choose(nearest: Array, _: None) -> tuple[Array, tuple[Array, Array]]:
         farthest = jnp.argmax(nearest)
         distance = jnp.sum((features - features[farthest][None]) ** 2, axis=1)
-        return jnp.minimum(nearest, distance).at[farthest].set(-1.0), (farthest, nearest[farthest])
+        return jnp.minimum(nearest, distance).at[farthest].set(-jnp.inf), (farthest, nearest[farthest])
 
     nearest = _nearest(features, candidates.labelled, candidates.mask)
+    nearest = jnp.where(_again(candidates), -1.0, nearest)  # exchanged, a pair lies elsewhere and is the same question
     _, (index, squared) = jax.lax.scan(choose, nearest, length=count)
-    return Chosen(index, jnp.zeros(count, bool), jnp.sqrt(squared))
+    return Chosen(index, jnp.zeros(count, bool), jnp.sqrt(jnp.maximum(squared, 0.0)))
 
 
 def _nearest(features: Array, labelled: Array, mask: Array) -> Array:
@@ -186,8 +205,9 @@ def kcenter_among(score: Score) -> Strategy:
 
     def strategy(key: Array, candidates: Candidates, count: int) -> Chosen:
         scores, _ = score(key, candidates.returns)
-        _, kept = jax.lax.top_k(scores, max(scores.shape[0] // 2, count))
-        chosen = kcenter(key, candidates._replace(features=candidates.features[kept]), count)
+        kept = _best(candidates, scores, max(scores.shape[0] // 2, count))
+        among = candidates._replace(features=candidates.features[kept], again=_again(candidates)[kept])
+        chosen = kcenter(key, among, count)
         return chosen._replace(index=kept[chosen.index])
 
     return strategy

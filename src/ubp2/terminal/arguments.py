@@ -15,7 +15,7 @@ import tyro
 
 from ubp2.errors import UserError
 
-__all__ = ["Argument", "Arguments", "arguments_of", "check_words", "free_words"]
+__all__ = ["Argument", "Arguments", "arguments_of", "check_words", "free_words", "settings_named"]
 
 
 class Argument(NamedTuple):
@@ -135,6 +135,15 @@ def free_words(arguments: Arguments, words: Sequence[str]) -> list[str]:
         elif not taking and word != "-h":
             free.append(word)
     return free
+
+
+def settings_named(words: Sequence[str]) -> set[str]:
+    """The settings that these words name as options, by dotted name in the configuration."""
+    found = set()
+    for word in words:
+        section, dot, last = _name(word).removeprefix("--").replace("-", "_").rpartition(".")
+        found.add(f"{section}{dot}{last.removeprefix('no_')}" if word.startswith("--") else "")
+    return found - {""}
 
 
 def _name(word: str) -> str:

@@ -30,6 +30,7 @@ from ubp2.bench import options as bench_options
 from ubp2.config.files import check_resumable, load_yaml
 from ubp2.config.presets import DEFAULT_ENV, DEFAULT_PRESET, preset
 from ubp2.config.schema import Config
+from ubp2.config.switching import check_asked
 from ubp2.doctor import options as doctor_options
 from ubp2.errors import UserError, unknown_name
 from ubp2.evaluation import options as evaluation_options
@@ -43,7 +44,7 @@ from ubp2.signals import CHECKPOINTED
 from ubp2.storage.population import members
 from ubp2.storage.runs import Run
 from ubp2.terminal import colour, commands, completion
-from ubp2.terminal.arguments import check_words
+from ubp2.terminal.arguments import check_words, settings_named
 from ubp2.terminal.colour import paint
 from ubp2.terminal.refusals import refusal
 from ubp2.terminal.usage import usage
@@ -198,7 +199,10 @@ def _parse_train(arguments: list[str]) -> commands.Train | None:
     arguments = _spelled_out(arguments)
     resume = _peek(arguments, "--resume")
     if resume is None:
-        return _parse("train", arguments, commands.Train(config=_base_config(arguments)))
+        parsed = _parse("train", arguments, commands.Train(config=_base_config(arguments)))
+        if parsed is not None:
+            check_asked(parsed.config, settings_named(arguments))
+        return parsed
     for flag in ("--preset", "--config"):
         if _peek(arguments, flag) is not None:
             raise UserError(f"--resume goes on with the configuration of the run; leave out {flag}")

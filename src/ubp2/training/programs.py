@@ -238,10 +238,10 @@ def _select(
     """Draw candidate pairs, let the members judge them, keep the K that the strategy (Algorithm 2, say) chooses."""
     preferences = config.preferences
     k_segments, k_strategy = jax.random.split(_fold(root, jnp.int32(STREAMS["select"]), step))
-    segments, places = candidates.draw(preferences, memory.replay, k_segments)
+    segments, places, again = candidates.draw(preferences, memory.replay, k_segments)
     returns = agent.segment_returns(state, segments)  # [E, 2N]
     returns = returns.reshape(returns.shape[0], -1, 2)
-    seen = Candidates(returns, *candidates.describe(segments, memory.preferences))
+    seen = Candidates(returns, *candidates.describe(segments, memory.preferences), again)
     choose = partial(strategy, k_strategy, seen, preferences.per_session)
     if agent.fit is None:
         index, flip, score = choose()

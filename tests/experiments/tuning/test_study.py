@@ -190,6 +190,10 @@ def test_trials_that_came_further_stand_first(tmp_path: Path) -> None:
         ("--env toy/reach --set teacher:human", "--set expects 'dotted.field: value'"),
         ("--env toy/reach --set 'teacher: human'", "20 trials would ask people 20 times as much as one run"),
         ("--env toy/reach --set 'env: dmc/x'", "--env is toy/reach and the settings name dmc/x"),
+        (
+            "--env toy/reach --set 'agent: mbp' --set 'preferences.strategy: entropy'",
+            "agent mbp sets preferences.strategy to uniform, and entropy was asked for; leave one of the two out",
+        ),
         ("--env toy/reach --space none.yaml", "there is no file none.yaml"),
         ("--resume nowhere", "nowhere holds no search of ubp2 tune"),
         ("--resume nowhere --steps 5 --seed 3", "as it was asked for; leave out --steps, --seed"),

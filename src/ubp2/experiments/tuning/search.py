@@ -20,6 +20,7 @@ from ubp2.config.presets import preset
 from ubp2.config.resolving import resolve
 from ubp2.config.schedule import first_session
 from ubp2.config.schema import Config, given
+from ubp2.config.switching import check_asked
 from ubp2.errors import UserError
 from ubp2.experiments.execution import CHECKPOINTED
 from ubp2.experiments.on_ray import connected
@@ -124,7 +125,9 @@ def _base(args: Tune) -> Config:
     config = preset(args.preset, args.env or "")
     if args.config is not None:
         config = load_yaml(args.config, config)
-    config = overridden(config, settings(args.set))
+    asked = settings(args.set)
+    config = overridden(config, asked)
+    check_asked(config, asked)
     if config.env != args.env:
         raise UserError(f"--env is {args.env} and the settings name {config.env}; leave one of them out")
     return replace(config, steps=args.steps or config.steps, seed=args.seed)

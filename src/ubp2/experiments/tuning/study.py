@@ -22,6 +22,7 @@ import yaml
 from ubp2.config.files import from_dict, overridden, to_dict
 from ubp2.config.resolving import resolve
 from ubp2.config.schema import Config, given
+from ubp2.config.switching import check_asked
 from ubp2.errors import UserError
 from ubp2.evaluation.results import read_runs
 from ubp2.experiments.cells import Cell, Group, check_config, write_config
@@ -91,7 +92,9 @@ def trials(study: Study, out: Path) -> list[Trial]:
     shared = _shared(study)
 
     def resolved(point: Point) -> Config:
-        return resolve(overridden(shared, point), study.episode_decisions)
+        config = overridden(shared, point)
+        check_asked(config, point)
+        return resolve(config, study.episode_decisions)
 
     found = []
     for number in range(study.trials):
