@@ -201,8 +201,8 @@ def resume(
 
     Args:
         run: The run folder, or that of several seeds.
-        config: None: as it was saved. Else the saved configuration (of the first seed) with more `steps`, or, where people
-            answer, with another page or way of waiting for them.
+        config: None: as it was saved. Else the saved configuration (of the first seed) with more `steps`, or,
+            where people answer, with another page or way of waiting for them.
         env: The function that `ubp2.train` was given as `env`, if any.
         teacher: The function that `ubp2.train` was given as `teacher`, if any.
         progress: Whether to show on stderr how far it is.
