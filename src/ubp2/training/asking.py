@@ -206,7 +206,10 @@ def _take(crew: Crew, programs: Programs, state: State, i: int, arrived: Arrived
         packed = list(session.batches(config, crew.envs.spec, answered))
         outcome = session.collect(programs, device.agent, device.memory.preferences, i, packed)
     device.memory = device.memory._replace(preferences=outcome.preferences)
-    counters.labels[i] = outcome.labels + (0 if anew else counters.labels[i])
+    before = 0 if anew else int(counters.labels[i])
+    counters.labels[i], late = session.held(config, before + outcome.labels)
+    if late:  # what one person skips costs no label, and another may still tell
+        crew.progress.note(f"{late} labels came when the budget was spent: the agent does not learn from them")
     counters.cursor[i] = newest
     if crew.people:
         counters.asked[i] = crew.members[i].store.spent(up_to_decision=t, up_to=newest)
@@ -219,7 +222,7 @@ def _take(crew: Crew, programs: Programs, state: State, i: int, arrived: Arrived
     if outcome.accuracy_before is not None:
         values["labels/accuracy_before"] = outcome.accuracy_before
     crew.members[i].metrics.write("labels", t, values)
-    return outcome.labels > 0
+    return bool(counters.labels[i] > before)
 
 
 def _tell(crew: Crew, programs: Programs, state: State, i: int, number: int) -> None:
