@@ -18,6 +18,7 @@ from ubp2.config.files import load_yaml
 from ubp2.config.schema import Config
 from ubp2.errors import UserError
 from ubp2.storage import runs
+from ubp2.storage.database import Database
 from ubp2.storage.runs import Metrics, Run, read_metrics
 
 CONFIG = Config(env="metaworld/door-close", seed=3)
@@ -100,6 +101,22 @@ def test_a_disk_that_fails_at_the_start(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(Path, "mkdir", failing(code))
     with pytest.raises(UserError, match="cannot write"):
         Run.create(None, CONFIG)
+
+
+def test_a_disk_error_of_a_seed_names_the_folder_of_all_seeds(tmp_path: Path):
+    """Whoever went on with that seed alone could never go on with all of them again."""
+    folder, member = tmp_path / "two seeds", tmp_path / "two seeds" / "s1"
+    Run.create(member, CONFIG).close()
+    (member / "labels.sqlite").mkdir()
+    for whole in (False, True):
+        if whole:
+            (folder / "population.json").write_text('{"seeds": [0, 1]}')
+        with pytest.raises(UserError) as error:
+            Database(member / "labels.sqlite", 1, [])
+        with pytest.raises(UserError) as again:
+            Run.create(member, CONFIG)
+        for told in (error, again):
+            assert f"ubp2 train --resume '{folder if whole else member}'" in str(told.value)
 
 
 def test_rows_are_written_and_read(tmp_path: Path):

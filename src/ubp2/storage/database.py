@@ -17,9 +17,10 @@ from pathlib import Path
 
 from ubp2.errors import UserError
 
-__all__ = ["Database", "disk_errors"]
+__all__ = ["POPULATION", "Database", "disk_errors", "going_on"]
 
 BUSY_SECONDS = 30.0
+POPULATION = "population.json"  # in the folder of seeds that train together, beside theirs
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EROFS, errno.EACCES, errno.EPERM}
@@ -60,9 +61,14 @@ def _unusable(path: Path, reason: str, advice: str, run: Path | None) -> UserErr
     if run is None:
         return UserError(f"cannot write {path}: {reason}; {advice}, or choose another folder with --out")
     return UserError(
-        f"cannot use {path}: {reason}; nothing written so far is lost: {advice}, "
-        f"then go on with: ubp2 train --resume {shlex.quote(str(run))}"
+        f"cannot use {path}: {reason}; nothing written so far is lost: {advice}, then go on with: {going_on(run)}"
     )
+
+
+def going_on(run: Path) -> str:
+    """The command that goes on with a run. A seed that goes on alone cannot rejoin the others of its population."""
+    folder = run.parent if (run.parent / POPULATION).is_file() else run
+    return f"ubp2 train --resume {shlex.quote(str(folder))}"
 
 
 def _damaged(path: Path, detail: str) -> UserError:

@@ -26,7 +26,7 @@ from typing import Any
 from ubp2.config.schema import Config
 from ubp2.errors import UserError
 from ubp2.storage import locks
-from ubp2.storage.database import disk_errors
+from ubp2.storage.database import disk_errors, going_on
 from ubp2.storage.recognising import is_run, no_run
 from ubp2.system import source, versions
 
@@ -309,7 +309,7 @@ def occupied(folder: Path) -> UserError:
         return UserError(f"{folder} exists and is a file; choose a folder with --out")
     return UserError(
         f"{folder} exists and is not empty; choose another folder with --out, or go on with the run in it with: "
-        f"ubp2 train --resume {shlex.quote(str(folder))} (from Python: out=, and ubp2.resume)"
+        f"{going_on(folder)} (from Python: out=, and ubp2.resume)"
     )
 
 

@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import shutil
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -114,7 +115,7 @@ def load_common(folders: Sequence[Path]) -> list[Checkpoint] | None:
     )
     raise UserError(
         f"the members of {folders[0].parent.parent} have no whole checkpoint of one decision in common "
-        f"({newest}); go on with them one by one, such as: ubp2 train --resume {folders[0].parent}"
+        f"({newest}); go on with them one by one, such as: ubp2 train --resume {shlex.quote(str(folders[0].parent))}"
     )
 
 
