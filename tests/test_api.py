@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import threading
@@ -21,6 +22,8 @@ from ubp2.envs.adapter import adapt
 from ubp2.envs.workers import make_vector
 from ubp2.errors import UserError
 from ubp2.evaluation.rollout import filmed
+from ubp2.storage.runs import Metrics
+from ubp2.terminal.commands import _evaluation_lines
 from ubp2.trained import restored
 from ubp2.training.evaluate import controller as make_controller
 
@@ -121,6 +124,18 @@ def test_a_controller_forgets_at_a_reset_and_refuses_nonsense(run: Path) -> None
         with pytest.raises(UserError, match="expected an observation of 2 finite numbers"):
             controller.act(wrong)
     assert first.shape == (2,) and first.dtype == np.float32
+
+
+def test_a_score_that_is_no_number_is_nan_again(tmp_path: Path) -> None:
+    """A correlation of constants is null in the file of metrics: a finished run that is resumed reads it there."""
+    with Metrics(tmp_path, tensorboard=False) as metrics:
+        metrics.write("eval", 300, {"policy/return": -1.0, "reward/rank_correlation": math.nan, "labels/asked": 14.0})
+    scores = saved_evaluation(tmp_path)
+    assert scores == pytest.approx({"policy/return": -1.0, "reward/rank_correlation": math.nan}, nan_ok=True)
+    assert _evaluation_lines(scores)[1].endswith("nan")
+    mean = api.mean_scores([scores, {"policy/return": -3.0, "reward/rank_correlation": 0.5}])
+    assert mean == {"policy/return": -2.0, "reward/rank_correlation": 0.5}
+    assert api.mean_scores([scores, scores]) == pytest.approx(scores, nan_ok=True)
 
 
 def test_evaluation_is_a_function_of_its_seeds(run: Path) -> None:

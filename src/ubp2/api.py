@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import math
 import os
 import signal
 import threading
@@ -303,7 +304,8 @@ def _run(
 def _last_evaluation(folder: Path) -> dict[str, float]:
     rows = [row for row in read_metrics(folder) if row["kind"] == "eval"]
     about = ("kind", "decision", "labels/asked")
-    return {name: value for name, value in rows[-1].items() if name not in about} if rows else {}
+    scores = rows[-1].items() if rows else ()
+    return {name: math.nan if value is None else value for name, value in scores if name not in about}
 
 
 _RUNS = itertools.count()
