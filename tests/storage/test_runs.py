@@ -51,6 +51,19 @@ def test_default_folders_are_named_and_unique(tmp_path: Path, monkeypatch: pytes
         assert first.folder != second.folder
 
 
+@pytest.mark.parametrize("broken", ["runs", "runs/metaworld-door-close"])
+@pytest.mark.parametrize("link", [True, False])
+def test_what_is_in_the_place_of_the_folder_of_runs_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str, link: bool
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(runs.itertools, "count", lambda first: range(first, 5))  # it tried for ever
+    Path(broken).parent.mkdir(exist_ok=True)
+    Path(broken).symlink_to("nowhere") if link else Path(broken).touch()
+    with pytest.raises(UserError, match=r"^cannot write runs/metaworld-door-close: .*; move away .* with --out"):
+        Run.create(None, CONFIG)
+
+
 def test_an_empty_folder_is_used_and_a_full_one_is_not(tmp_path: Path):
     Run.create(tmp_path, CONFIG).close()
     with pytest.raises(UserError, match=r"is not empty; choose another folder with --out, .* --resume"):

@@ -24,6 +24,7 @@ POPULATION = "population.json"  # in the folder of seeds that train together, be
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EROFS, errno.EACCES, errno.EPERM}
+_IN_THE_WAY = {errno.EEXIST, errno.ENOTDIR}
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _SQLITE_REASONS = {
     sqlite3.SQLITE_FULL: ("the disk is full", "free some space"),
@@ -54,6 +55,8 @@ def disk_errors(path: Path, run: Path | None) -> Iterator[None]:
             advice = "free some space"
         elif error.errno in _DENIED:
             advice = "make it writable"
+        elif error.errno in _IN_THE_WAY:
+            advice = "move away the file or the broken link that is in its place"
         raise _unusable(path, (error.strerror or str(error)).lower(), advice, run) from error
 
 

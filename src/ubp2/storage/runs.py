@@ -289,10 +289,11 @@ def default_folder(config: Config, seed: bool = True) -> Path:
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     of = f"s{config.seed}-" if seed else ""
     base = Path("runs") / config.env.replace("/", "-") / f"{config.agent}-{of}{stamp}"
+    with disk_errors(base.parent, None):
+        base.parent.mkdir(parents=True, exist_ok=True)
     for count in itertools.count(1):
         folder = base if count == 1 else base.with_name(f"{base.name}-{count}")
         with disk_errors(folder, None), suppress(FileExistsError):
-            folder.parent.mkdir(parents=True, exist_ok=True)
             folder.mkdir()
             return folder
     raise AssertionError("unreachable")
