@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import jax
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
@@ -21,11 +22,13 @@ from ubp2.config.schema import EnvironmentConfig
 from ubp2.envs.adapter import adapt
 from ubp2.envs.workers import make_vector
 from ubp2.errors import UserError
-from ubp2.evaluation.rollout import filmed
-from ubp2.storage.runs import Metrics
+from ubp2.evaluation.rollout import filmed, rank_correlation
+from ubp2.storage.runs import Metrics, Run
 from ubp2.terminal.commands import _evaluation_lines
 from ubp2.trained import restored
 from ubp2.training.evaluate import controller as make_controller
+from ubp2.training.evaluate import reward_correlations
+from ubp2.training.state import check_environment
 
 
 class Thermostat(gymnasium.Env):
@@ -169,6 +172,41 @@ def test_another_environment_is_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="obs_dim 2, and custom has 4"):
         ubp2.evaluate(run, env=Reach)
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+
+
+def test_an_evaluation_may_have_longer_episodes(run: Path) -> None:
+    """The program that predicts rewards is compiled for episodes of training."""
+    trained = restored([run], "policy")
+    envs = make_vector(make_room, EnvironmentConfig(in_process=True, episode_decisions=50), 1)
+    act = make_controller(trained.agent, trained.programs, trained.state, "policy", 1)
+    done = filmed(act, envs, [100_000, 100_001], [None])
+    assert [len(episode.action) for episode in done[0]] == [50, 50]
+    state = jax.tree.map(lambda x: x[0], trained.state)
+    predicted = [trained.agent.predict_reward(state, episode.obs[:-1], episode.action) for episode in done[0]]
+    expected = rank_correlation(np.concatenate(predicted), np.concatenate([e.true_reward for e in done[0]]))
+    found = reward_correlations(trained.programs, trained.state, done, trained.spec.episode_decisions)
+    assert found == [pytest.approx(expected, abs=1e-3)]
+
+
+class Wider(Thermostat):
+    """With a heater of up to 60 watts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = Box(np.array([0.0, -3.0], np.float32), np.array([60.0, -1.0], np.float32))
+
+
+def test_a_run_goes_on_in_the_environment_that_it_began_in(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"with action_high \(50.0, -1.0\), and custom has \(60.0, -1.0\); use the env"):
+        ubp2.resume(run, env=Wider, progress=False)
+    spec = restored([run], "policy").spec
+    for other in ({"episode_decisions": 30}, {"action_repeat": 2}, {"action_low": (0.0, -2.0)}):
+        with pytest.raises(UserError, match=f"trained on custom with {next(iter(other))} "):
+            check_environment(spec, spec._replace(**other), going_on=True)
+        check_environment(spec, spec._replace(**other))  # it may be evaluated there
+    Run.create(tmp_path / "run", tiny()).close()
+    with pytest.raises(UserError, match=r"was trained on toy/reach, which has an id; leave out env="):
+        ubp2.resume(tmp_path / "run", env=make_room, progress=False)
 
 
 def test_training_in_a_thread_is_the_same(run: Path, tmp_path: Path) -> None:

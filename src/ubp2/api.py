@@ -214,6 +214,7 @@ def resume(
     with contextlib.ExitStack() as stack:
         for member in population.members(folder):
             require_environment(Run.open(member), env)
+            _refuse_environment(Run.open(member), env)
             _require_teacher(Run.open(member), teacher)
         runs = population.open_members(stack, folder, _device())
         wanted = _extend(runs[0].config, config)
@@ -228,6 +229,12 @@ def resume(
 
 def _silent(sentence: str) -> None:
     """In place of `say`, for those who asked for no progress."""
+
+
+def _refuse_environment(run: Run, env: MakeEnv | None) -> None:
+    """A run of an environment with an id goes on in that; an evaluation may be in another."""
+    if env is not None and not run.info().get("custom_environment"):
+        raise UserError(f"{run.folder} was trained on {run.config.env}, which has an id; leave out env=...")
 
 
 def _require_teacher(run: Run, teacher: Teacher | None) -> None:

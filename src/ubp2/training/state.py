@@ -134,9 +134,13 @@ def save(crew: Crew, programs: Programs, state: State) -> None:
     crew.each(write, range(crew.size))
 
 
-def check_environment(trained: EnvSpec, here: EnvSpec) -> None:
-    """Refuse an environment that the agent of a checkpoint was not trained on."""
-    for name in ("obs_dim", "action_dim"):
+def check_environment(trained: EnvSpec, here: EnvSpec, *, going_on: bool = False) -> None:
+    """Refuse an environment that the agent of a checkpoint was not trained on.
+
+    going_on: it is to be trained on, so that an episode and an action must mean what they did.
+    """
+    meaning = ("episode_decisions", "action_repeat", "action_low", "action_high")
+    for name in ("obs_dim", "action_dim", *(meaning if going_on else ())):
         before, now = getattr(trained, name), getattr(here, name)
         if before != now:
             raise UserError(
