@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import subprocess
 import sys
@@ -207,6 +208,15 @@ def test_a_run_goes_on_in_the_environment_that_it_began_in(run: Path, tmp_path: 
     Run.create(tmp_path / "run", tiny()).close()
     with pytest.raises(UserError, match=r"was trained on toy/reach, which has an id; leave out env="):
         ubp2.resume(tmp_path / "run", env=make_room, progress=False)
+
+
+def test_a_mistake_in_a_configuration_from_python_is_told_before_anything_is_made(tmp_path: Path) -> None:
+    config = dataclasses.replace(tiny(), seed=np.float64(1.5))  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"seed must be a whole number, got 1.5"):
+        ubp2.train(config, out=tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+    extended = api._extend(tiny(), dataclasses.replace(tiny(), steps=np.int64(400)))  # type: ignore[arg-type]
+    assert type(extended.steps) is int and extended.steps == 400
 
 
 def test_training_in_a_thread_is_the_same(run: Path, tmp_path: Path) -> None:

@@ -174,6 +174,7 @@ def train(
             f"got {teacher!r}; a scripted one is chosen by its name in config.teacher"
         )
     require_32_bits()
+    config = config_files.checked(config)
     hosting.require_one_run(config, seeds, teacher)
     waited, found = _waiting(), transfer.gather(labels, config)
     with contextlib.ExitStack() as stack:
@@ -253,7 +254,7 @@ def _extend(saved: Config, wanted: Config | None) -> Config:
     """The saved config, with the steps of the wanted one; a replay that held the whole run still does."""
     if wanted is None:
         return saved
-    wanted = config_files.filled(wanted, saved)
+    wanted = config_files.filled(config_files.checked(wanted), saved)
     config_files.check_resumable(saved, wanted)
     training = saved.training
     if training.replay_capacity == min(saved.steps, 1_000_000):  # as `resolve` fills it in

@@ -23,6 +23,7 @@ __all__ = [
     "FURTHER",
     "PLACE",
     "check_resumable",
+    "checked",
     "differences",
     "filled",
     "from_dict",
@@ -43,14 +44,24 @@ FURTHER: dict[str, list[str]] = {}  # what a Literal field takes besides its own
 
 
 def to_dict(config: Config) -> dict[str, Any]:
-    """Return `config` as nested dictionaries of plain values; tuples become lists, as YAML and JSON have them."""
+    """Return `config` as nested dictionaries of plain values, as YAML and JSON have them.
+
+    Tuples become lists, and numbers of NumPy plain ones.
+    """
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: plain(item) for key, item in value.items()}
-        return list(value) if isinstance(value, tuple) else value
+        if isinstance(value, (tuple, list)):
+            return [plain(item) for item in value]
+        return value.tolist() if hasattr(value, "tolist") else value
 
     return plain(dataclasses.asdict(config))
+
+
+def checked(config: Config) -> Config:
+    """A configuration made in Python, as if it came from a file: every value has the type of its field, or is named."""
+    return from_dict(to_dict(config), own_names=True)
 
 
 def from_dict(data: Mapping[str, Any], base: Config | None = None, *, own_names: bool = False) -> Config:
