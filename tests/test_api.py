@@ -12,6 +12,7 @@ from typing import Any
 
 import gymnasium
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
@@ -19,6 +20,7 @@ from gymnasium.spaces import Box
 import ubp2
 from tests.training.helpers import assert_same_run, environment, tiny
 from ubp2 import api
+from ubp2.config.files import extended
 from ubp2.config.schema import EnvironmentConfig
 from ubp2.envs.adapter import adapt
 from ubp2.envs.workers import make_vector
@@ -183,7 +185,8 @@ def test_an_evaluation_may_have_longer_episodes(run: Path) -> None:
     done = filmed(act, envs, [100_000, 100_001], [None])
     assert [len(episode.action) for episode in done[0]] == [50, 50]
     state = jax.tree.map(lambda x: x[0], trained.state)
-    predicted = [trained.agent.predict_reward(state, episode.obs[:-1], episode.action) for episode in done[0]]
+    sides = [(jnp.asarray(episode.obs[:-1]), jnp.asarray(episode.action)) for episode in done[0]]
+    predicted = [trained.agent.predict_reward(state, *side) for side in sides]
     expected = rank_correlation(np.concatenate(predicted), np.concatenate([e.true_reward for e in done[0]]))
     found = reward_correlations(trained.programs, trained.state, done, trained.spec.episode_decisions)
     assert found == [pytest.approx(expected, abs=1e-3)]
@@ -215,8 +218,8 @@ def test_a_mistake_in_a_configuration_from_python_is_told_before_anything_is_mad
     with pytest.raises(UserError, match=r"seed must be a whole number, got 1.5"):
         ubp2.train(config, out=tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
-    extended = api._extend(tiny(), dataclasses.replace(tiny(), steps=np.int64(400)))  # type: ignore[arg-type]
-    assert type(extended.steps) is int and extended.steps == 400
+    more = extended(tiny(), dataclasses.replace(tiny(), steps=np.int64(400)))  # type: ignore[arg-type]
+    assert type(more.steps) is int and more.steps == 400
 
 
 def test_training_in_a_thread_is_the_same(run: Path, tmp_path: Path) -> None:

@@ -218,11 +218,12 @@ def resume(
             _refuse_environment(Run.open(member), env)
             _require_teacher(Run.open(member), teacher)
         runs = population.open_members(stack, folder, _device())
-        wanted = _extend(runs[0].config, config)
+        wanted = config_files.extended(runs[0].config, config)
         envs = stack.enter_context(environment(env, wanted, len(runs)))
-        if wanted != runs[0].config:
-            for each in runs:
-                each.extend(dataclasses.replace(wanted, seed=each.config.seed))
+        for each in runs:
+            own = dataclasses.replace(wanted, seed=each.config.seed)
+            if own != each.config:
+                each.extend(own)
         envs = see(runs, envs, None, say if progress else _silent)
         results = _run(stack, runs, env, teacher, envs, progress, waited)
         return PopulationResult(folder, results) if population.is_population(folder) else results[0]
@@ -248,18 +249,6 @@ def _require_teacher(run: Run, teacher: Teacher | None) -> None:
         )
     if teacher is not None and not began:
         raise UserError(f"{run.folder} was answered by the teacher of its configuration; leave out teacher=...")
-
-
-def _extend(saved: Config, wanted: Config | None) -> Config:
-    """The saved config, with the steps of the wanted one; a replay that held the whole run still does."""
-    if wanted is None:
-        return saved
-    wanted = config_files.filled(config_files.checked(wanted), saved)
-    config_files.check_resumable(saved, wanted)
-    training = saved.training
-    if training.replay_capacity == min(saved.steps, 1_000_000):  # as `resolve` fills it in
-        training = dataclasses.replace(training, replay_capacity=min(wanted.steps, 1_000_000))
-    return config_files.moved(dataclasses.replace(saved, steps=wanted.steps, training=training), wanted)
 
 
 def _run(

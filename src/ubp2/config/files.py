@@ -25,6 +25,7 @@ __all__ = [
     "check_resumable",
     "checked",
     "differences",
+    "extended",
     "filled",
     "from_dict",
     "leaves",
@@ -153,6 +154,18 @@ def check_resumable(saved: Config, asked: Config) -> None:
         )
     if asked.steps < saved.steps:
         raise UserError(f"a resumed run can be made longer but not shorter: --steps {asked.steps} < {saved.steps}")
+
+
+def extended(saved: Config, wanted: Config | None) -> Config:
+    """The saved config, with the steps of the wanted one; a replay that held the whole run still does."""
+    if wanted is None:
+        return saved
+    wanted = filled(checked(wanted), saved)
+    check_resumable(saved, wanted)
+    training = saved.training
+    if training.replay_capacity == min(saved.steps, 1_000_000):  # as `resolve` fills it in
+        training = dataclasses.replace(training, replay_capacity=min(wanted.steps, 1_000_000))
+    return moved(dataclasses.replace(saved, steps=wanted.steps, training=training), wanted)
 
 
 def moved(saved: Config, asked: Config) -> Config:

@@ -83,12 +83,23 @@ def open_members(stack: ExitStack, folder: Path | str, device: str = "unknown") 
     """Open a run, or every member of a population, as the only writer; `stack` holds the locks."""
     runs = [stack.enter_context(Run.open(path, write=True, device=device)) for path in members(folder)]
     for run in runs[1:]:
-        if dataclasses.replace(run.config, seed=runs[0].config.seed) != runs[0].config:
+        if not _lags(run.config, dataclasses.replace(runs[0].config, seed=run.config.seed)):
             raise UserError(
                 f"{run.folder} has another configuration than {runs[0].folder}, so they cannot go on together; "
                 f"go on with each alone, such as: ubp2 train --resume {shlex.quote(str(run.folder))}"
             )
     return runs
+
+
+def _lags(config: Config, first: Config) -> bool:
+    """Whether a member is as the first, or was just not made longer with it yet: the first is, before the others."""
+    from ubp2.config.files import extended
+
+    training = dataclasses.replace(first.training, replay_capacity=config.training.replay_capacity)
+    try:
+        return extended(config, dataclasses.replace(first, training=training)) == first
+    except UserError:
+        return False
 
 
 def _half_made(path: Path) -> bool:
