@@ -135,11 +135,20 @@ def _busy(crew: Crew, counters: Counters, i: int) -> bool:
 
 def closing_note(crew: Crew, counters: Counters) -> str | None:
     """What to tell of a run that is over and has learned from no question; None: there is nothing to tell."""
-    config, prefs, spec = crew.config, crew.config.preferences, crew.envs.spec
-    if config.ceiling or not given(prefs.budget) or (counters.sessions.all() and counters.labels.all()):
+    config, prefs = crew.config, crew.config.preferences
+    unasked, untaught = counters.sessions == 0, counters.labels == 0
+    silent = unasked if unasked.any() else untaught
+    if config.ceiling or not given(prefs.budget) or not silent.any():
         return None
-    if not counters.sessions.all():
-        early = (counters.episode > counters.decision // spec.episode_decisions).any()  # episodes that ended early
+    seeds = ", ".join(str(crew.members[i].seed) for i in np.flatnonzero(silent)) if not silent.all() else ""
+    return (f"of seed {seeds}: " if seeds else "") + _why_silent(crew, counters, silent)
+
+
+def _why_silent(crew: Crew, counters: Counters, silent: np.ndarray) -> str:
+    """Why these members [S] were not asked or, if they were, have no label."""
+    config, prefs, spec = crew.config, crew.config.preferences, crew.envs.spec
+    if not counters.sessions[silent].any():
+        early = (counters.episode > counters.decision // spec.episode_decisions)[silent].any()  # some ended early
         if not early and not labels_that_fit(prefs, config.steps, spec.episode_decisions):
             sooner = "every" if prefs.first is None else "first"
             return (
@@ -151,7 +160,7 @@ def closing_note(crew: Crew, counters: Counters) -> str | None:
             f"lower --preferences.segment-length"
         )
     if crew.people:
-        waiting = sum(member.store.waiting() for member in crew.members)
+        waiting = sum(crew.members[i].store.waiting() for i in np.flatnonzero(silent))
         why = f"{waiting} questions wait for an answer" if waiting else "nobody could tell the segments of a pair apart"
         return f"no label was given: {why}"
     advice = "; lower --teacher.skip" if crew.teacher is None else ""
