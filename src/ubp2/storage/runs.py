@@ -142,13 +142,11 @@ class Metrics:
     """Appends rows to ``metrics.jsonl`` and scalars to ``tensorboard/``.
 
     Names that start with ``time/`` are measurements of the clock: two runs are equal if all other values are.
-    `nonfinite` remembers, by kind and name, the first decision at which a value was not a finite number.
     """
 
     def __init__(self, folder: Path | str, *, tensorboard: bool = True) -> None:
         self.folder = Path(folder)
         self.path = self.folder / "metrics.jsonl"
-        self.nonfinite: dict[tuple[str, str], int] = {}
         self._events = _EventFile(self.folder / "tensorboard") if tensorboard else None
         with disk_errors(self.path, self.folder):
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
@@ -160,8 +158,6 @@ class Metrics:
         if _ROW_KEYS & numbers.keys():
             raise ValueError(f"a metric cannot be called {' or '.join(sorted(_ROW_KEYS))}")
         finite = {name: number if math.isfinite(number) else None for name, number in numbers.items()}
-        for name in (name for name, number in finite.items() if number is None):
-            self.nonfinite.setdefault((kind, name), int(decision))
         row = {"kind": kind, "decision": int(decision), **finite}
         self._append(json.dumps(row, allow_nan=False).encode() + b"\n")
         if self._events:
