@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ubp2 import replay as replay_
@@ -176,7 +177,9 @@ def restore(crew: Crew, programs: Programs, saved: Sequence[checkpoint.Checkpoin
     meta = saved[0].meta
     if not meta.get("learned", counters.decision > given(crew.config.training.warmup)):  # early ones do not say
         metrics = {}
-    held = join([remembered(crew, seed, ongoing) for seed in range(crew.size)])
+    # Put together on the host: on the device the parts and the whole would take twice the memory of the replay.
+    parts = [jax.device_get(remembered(crew, seed, ongoing)) for seed in range(crew.size)]
+    held = jax.tree.map(lambda *own: jnp.array(np.stack(own)), *parts)
     preferences = session.relearned(crew.config, crew.envs.spec, programs, answers)
     return State(counters, Device(agent, held._replace(preferences=preferences), carry, metrics), ongoing)
 
