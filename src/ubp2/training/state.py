@@ -207,7 +207,8 @@ def remembered(crew: Crew, seed: int, ongoing: Ongoing) -> Memory:
     Episodes are read from the disk one at a time, so that a long run is not in memory twice.
     """
     spec, archive = crew.envs.spec, crew.members[seed].archive
-    empty = memory(crew.config, spec.obs_dim, spec.action_dim, spec.episode_decisions)
+    # Handed to the host at once, so that the device does not hold the empty one beside what it becomes.
+    empty = jax.device_get(memory(crew.config, spec.obs_dim, spec.action_dim, spec.episode_decisions))
     current = ongoing.episode(seed, len(archive))
     current = current._replace(obs=current.obs[:-1])  # where it stands now is not in the replay yet
     rewards = empty.true_rewards
