@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import subprocess
 import sys
 import threading
@@ -9,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
@@ -16,13 +20,18 @@ from gymnasium.spaces import Box
 import ubp2
 from tests.training.helpers import assert_same_run, environment, tiny
 from ubp2 import api
+from ubp2.config.files import extended
 from ubp2.config.schema import EnvironmentConfig
 from ubp2.envs.adapter import adapt
 from ubp2.envs.workers import make_vector
 from ubp2.errors import UserError
-from ubp2.evaluation.rollout import filmed
+from ubp2.evaluation.rollout import filmed, rank_correlation
+from ubp2.storage.runs import Metrics, Run
+from ubp2.terminal.commands import _evaluation_lines
 from ubp2.trained import restored
 from ubp2.training.evaluate import controller as make_controller
+from ubp2.training.evaluate import reward_correlations
+from ubp2.training.state import check_environment
 
 
 class Thermostat(gymnasium.Env):
@@ -123,6 +132,18 @@ def test_a_controller_forgets_at_a_reset_and_refuses_nonsense(run: Path) -> None
     assert first.shape == (2,) and first.dtype == np.float32
 
 
+def test_a_score_that_is_no_number_is_nan_again(tmp_path: Path) -> None:
+    """A correlation of constants is null in the file of metrics: a finished run that is resumed reads it there."""
+    with Metrics(tmp_path, tensorboard=False) as metrics:
+        metrics.write("eval", 300, {"policy/return": -1.0, "reward/rank_correlation": math.nan, "labels/asked": 14.0})
+    scores = saved_evaluation(tmp_path)
+    assert scores == pytest.approx({"policy/return": -1.0, "reward/rank_correlation": math.nan}, nan_ok=True)
+    assert _evaluation_lines(scores)[1].endswith("nan")
+    mean = api.mean_scores([scores, {"policy/return": -3.0, "reward/rank_correlation": 0.5}])
+    assert mean == {"policy/return": -2.0, "reward/rank_correlation": 0.5}
+    assert api.mean_scores([scores, scores]) == pytest.approx(scores, nan_ok=True)
+
+
 def test_evaluation_is_a_function_of_its_seeds(run: Path) -> None:
     scores = [ubp2.evaluate(run, episodes=2, seed=seed, env=make_room) for seed in (5, 5, 6)]
     assert scores[0] == scores[1] != scores[2]
@@ -154,6 +175,51 @@ def test_another_environment_is_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="obs_dim 2, and custom has 4"):
         ubp2.evaluate(run, env=Reach)
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+
+
+def test_an_evaluation_may_have_longer_episodes(run: Path) -> None:
+    """The program that predicts rewards is compiled for episodes of training."""
+    trained = restored([run], "policy")
+    envs = make_vector(make_room, EnvironmentConfig(in_process=True, episode_decisions=50), 1)
+    act = make_controller(trained.agent, trained.programs, trained.state, "policy", 1)
+    done = filmed(act, envs, [100_000, 100_001], [None])
+    assert [len(episode.action) for episode in done[0]] == [50, 50]
+    state = jax.tree.map(lambda x: x[0], trained.state)
+    sides = [(jnp.asarray(episode.obs[:-1]), jnp.asarray(episode.action)) for episode in done[0]]
+    predicted = [trained.agent.predict_reward(state, *side) for side in sides]
+    expected = rank_correlation(np.concatenate(predicted), np.concatenate([e.true_reward for e in done[0]]))
+    found = reward_correlations(trained.programs, trained.state, done, trained.spec.episode_decisions)
+    assert found == [pytest.approx(expected, abs=1e-3)]
+
+
+class Wider(Thermostat):
+    """With a heater of up to 60 watts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = Box(np.array([0.0, -3.0], np.float32), np.array([60.0, -1.0], np.float32))
+
+
+def test_a_run_goes_on_in_the_environment_that_it_began_in(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"with action_high \(50.0, -1.0\), and custom has \(60.0, -1.0\); use the env"):
+        ubp2.resume(run, env=Wider, progress=False)
+    spec = restored([run], "policy").spec
+    for other in ({"episode_decisions": 30}, {"action_repeat": 2}, {"action_low": (0.0, -2.0)}):
+        with pytest.raises(UserError, match=f"trained on custom with {next(iter(other))} "):
+            check_environment(spec, spec._replace(**other), going_on=True)
+        check_environment(spec, spec._replace(**other))  # it may be evaluated there
+    Run.create(tmp_path / "run", tiny()).close()
+    with pytest.raises(UserError, match=r"was trained on toy/reach, which has an id; leave out env="):
+        ubp2.resume(tmp_path / "run", env=make_room, progress=False)
+
+
+def test_a_mistake_in_a_configuration_from_python_is_told_before_anything_is_made(tmp_path: Path) -> None:
+    config = dataclasses.replace(tiny(), seed=np.float64(1.5))  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"seed must be a whole number, got 1.5"):
+        ubp2.train(config, out=tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+    more = extended(tiny(), dataclasses.replace(tiny(), steps=np.int64(400)))  # type: ignore[arg-type]
+    assert type(more.steps) is int and more.steps == 400
 
 
 def test_training_in_a_thread_is_the_same(run: Path, tmp_path: Path) -> None:

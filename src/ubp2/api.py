@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import math
 import os
 import signal
 import threading
@@ -173,6 +174,7 @@ def train(
             f"got {teacher!r}; a scripted one is chosen by its name in config.teacher"
         )
     require_32_bits()
+    config = config_files.checked(config)
     hosting.require_one_run(config, seeds, teacher)
     waited, found = _waiting(), transfer.gather(labels, config)
     with contextlib.ExitStack() as stack:
@@ -214,13 +216,15 @@ def resume(
     with contextlib.ExitStack() as stack:
         for member in population.members(folder):
             require_environment(Run.open(member), env)
+            _refuse_environment(Run.open(member), env)
             _require_teacher(Run.open(member), teacher)
         runs = population.open_members(stack, folder, _device())
-        wanted = _extend(runs[0].config, config)
+        wanted = config_files.extended(runs[0].config, config)
         envs = stack.enter_context(environment(env, wanted, len(runs)))
-        if wanted != runs[0].config:
-            for each in runs:
-                each.extend(dataclasses.replace(wanted, seed=each.config.seed))
+        for each in runs:
+            own = dataclasses.replace(wanted, seed=each.config.seed)
+            if own != each.config:
+                each.extend(own)
         envs = see(runs, envs, None, say if progress else _silent)
         results = _run(stack, runs, env, teacher, envs, progress, waited)
         return PopulationResult(folder, results) if population.is_population(folder) else results[0]
@@ -228,6 +232,12 @@ def resume(
 
 def _silent(sentence: str) -> None:
     """In place of `say`, for those who asked for no progress."""
+
+
+def _refuse_environment(run: Run, env: MakeEnv | None) -> None:
+    """A run of an environment with an id goes on in that; an evaluation may be in another."""
+    if env is not None and not run.info().get("custom_environment"):
+        raise UserError(f"{run.folder} was trained on {run.config.env}, which has an id; leave out env=...")
 
 
 def _require_teacher(run: Run, teacher: Teacher | None) -> None:
@@ -240,18 +250,6 @@ def _require_teacher(run: Run, teacher: Teacher | None) -> None:
         )
     if teacher is not None and not began:
         raise UserError(f"{run.folder} was answered by the teacher of its configuration; leave out teacher=...")
-
-
-def _extend(saved: Config, wanted: Config | None) -> Config:
-    """The saved config, with the steps of the wanted one; a replay that held the whole run still does."""
-    if wanted is None:
-        return saved
-    wanted = config_files.filled(wanted, saved)
-    config_files.check_resumable(saved, wanted)
-    training = saved.training
-    if training.replay_capacity == min(saved.steps, 1_000_000):  # as `resolve` fills it in
-        training = dataclasses.replace(training, replay_capacity=min(wanted.steps, 1_000_000))
-    return config_files.moved(dataclasses.replace(saved, steps=wanted.steps, training=training), wanted)
 
 
 def _run(
@@ -304,7 +302,8 @@ def _run(
 def _last_evaluation(folder: Path) -> dict[str, float]:
     rows = [row for row in read_metrics(folder) if row["kind"] == "eval"]
     about = ("kind", "decision", "labels/asked")
-    return {name: value for name, value in rows[-1].items() if name not in about} if rows else {}
+    scores = rows[-1].items() if rows else ()
+    return {name: math.nan if value is None else value for name, value in scores if name not in about}
 
 
 _RUNS = itertools.count()

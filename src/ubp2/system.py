@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import importlib.metadata
 import os
 import platform
@@ -30,6 +31,7 @@ __all__ = [
 _PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "gymnasium", "metaworld", "mujoco", "dm-control")
 
 
+@functools.cache
 def versions() -> dict[str, str]:
     """Versions that decide what a run computes; a package that is not installed is left out. Imports none of them."""
     found = {
@@ -45,6 +47,7 @@ def versions() -> dict[str, str]:
     return found
 
 
+@functools.cache  # each seed of a run asks, and git takes its time
 def source() -> dict[str, Any] | None:
     """Return commit and dirtiness of the source of this package; None if it is not a git checkout."""
     package = Path(__file__).parent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -56,10 +57,12 @@ MakeEnv = Callable[[], Any]  # returns a gymnasium.Env
 
 
 def mean_scores(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Mean of each score over the rows that have it."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    found = {name: [row[name] for row in rows if row.get(name) is not None] for name in names}
-    return {name: float(np.mean(values)) if values else float("nan") for name, values in found.items()}
+    """Mean of each score over the rows in which it is a number; nan where there is none."""
+    found: dict[str, list[float]] = {name: [] for row in rows for name in row}
+    for row in rows:
+        for name, value in row.items():
+            found[name] += [] if math.isnan(value) else [value]
+    return {name: float(np.mean(values)) if values else math.nan for name, values in found.items()}
 
 
 def require_environment(run: Run, env: MakeEnv | None) -> None:

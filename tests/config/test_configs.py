@@ -10,12 +10,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ubp2.config import schema, sections
 from ubp2.config.checking import AT_LEAST_ONE
 from ubp2.config.files import (
     check_resumable,
+    checked,
     differences,
     from_dict,
     leaves,
@@ -154,6 +156,29 @@ def test_yaml_round_trip(name: str, tmp_path: Path) -> None:
     assert from_dict(to_dict(config), Config(seed=7)) == config
 
 
+def test_a_configuration_from_python_is_held_to_what_a_file_is(tmp_path: Path) -> None:
+    config = preset("cpu", "toy/reach")
+    changes: dict[str, Any] = {"seed": np.int64(3), "ablation": None, "ceiling": np.bool_(True), "agent": "my-own"}
+    training = dataclasses.replace(config.training, learning_rate=np.float64(0.5), rho=1)
+    model = dataclasses.replace(config.model, reward_log_std=[np.float32(-4.0), 1])
+    found = checked(dataclasses.replace(config, training=training, model=model, **changes))
+    assert (found.seed, found.ceiling, found.training.learning_rate) == (3, True, 0.5)
+    assert found.model.reward_log_std == (-4.0, 1.0) and found.agent == "my-own"
+    assert not [name for name, value in leaves(found) if type(value).__module__ == "numpy"]
+    save_yaml(found, tmp_path / "config.yaml")
+    assert checked(found) == found == load_yaml(tmp_path / "config.yaml", own_names=True)
+    evaluation = dataclasses.replace(config.evaluation, controllers=("planer",))
+    wrong = {
+        r"evaluation.controllers\[0\] must be one of policy, planner, got 'planer'. Did you": {
+            "evaluation": evaluation
+        },
+        r"steps must be a whole number, got 5000.0 \(float\); write 5000": {"steps": 5e3},
+    }
+    for sentence, change in wrong.items():
+        with pytest.raises(UserError, match=sentence):
+            checked(dataclasses.replace(config, **change))
+
+
 def test_yaml_lies_over_the_base_and_reads_numbers_as_people_write_them(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(
@@ -269,6 +294,7 @@ def test_every_field_is_documented() -> None:
         ("model", "reward_members", 0, "model.reward_members must be at least 1, got 0"),
         ("training", "learning_rate", -1.0, "training.learning_rate must be above 0, got -1.0"),
         ("training", "learning_rate", math.inf, "training.learning_rate must be finite and above 0, got inf"),
+        ("preferences", "budget", -5, "preferences.budget must not be negative, got -5"),
         ("preferences", "center", math.inf, "preferences.center must be a finite number, got inf"),
         ("training", "discount", 1.5, "training.discount must lie in (0, 1], got 1.5"),
         ("teacher", "beta", -1.0, "teacher.beta must be above 0, got -1.0; for a teacher without noise (B-Pref's -1)"),

@@ -44,6 +44,12 @@ def test_a_run_that_is_to_stop_waits_neither_for_a_start_nor_for_a_frame(monkeyp
     vector.close()
 
 
+def test_patience_may_be_as_long_as_one_likes():
+    vector = make_vector(probes.RewardOfAction, EnvironmentConfig(patience=1e12), 1)
+    assert vector.reset(0, 0).shape == (vector.spec.obs_dim,)
+    vector.close()
+
+
 class Talking(probes.RewardOfAction):
     """Writes at each reset, and dies of its third."""
 

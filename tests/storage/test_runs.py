@@ -18,6 +18,7 @@ from ubp2.config.files import load_yaml
 from ubp2.config.schema import Config
 from ubp2.errors import UserError
 from ubp2.storage import runs
+from ubp2.storage.database import Database
 from ubp2.storage.runs import Metrics, Run, read_metrics
 
 CONFIG = Config(env="metaworld/door-close", seed=3)
@@ -48,6 +49,19 @@ def test_default_folders_are_named_and_unique(tmp_path: Path, monkeypatch: pytes
     with Run.create(None, CONFIG) as first, Run.create(None, CONFIG) as second:
         assert re.fullmatch(r"runs/metaworld-door-close/ubp2-s3-\d{8}-\d{6}", str(first.folder))
         assert first.folder != second.folder
+
+
+@pytest.mark.parametrize("broken", ["runs", "runs/metaworld-door-close"])
+@pytest.mark.parametrize("link", [True, False])
+def test_what_is_in_the_place_of_the_folder_of_runs_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str, link: bool
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(runs.itertools, "count", lambda first: range(first, 5))  # it tried for ever
+    Path(broken).parent.mkdir(exist_ok=True)
+    Path(broken).symlink_to("nowhere") if link else Path(broken).touch()
+    with pytest.raises(UserError, match=r"^cannot write runs/metaworld-door-close: .*; move away .* with --out"):
+        Run.create(None, CONFIG)
 
 
 def test_an_empty_folder_is_used_and_a_full_one_is_not(tmp_path: Path):
@@ -102,12 +116,27 @@ def test_a_disk_that_fails_at_the_start(tmp_path: Path, monkeypatch: pytest.Monk
         Run.create(None, CONFIG)
 
 
+def test_a_disk_error_of_a_seed_names_the_folder_of_all_seeds(tmp_path: Path):
+    """Whoever went on with that seed alone could never go on with all of them again."""
+    folder, member = tmp_path / "two seeds", tmp_path / "two seeds" / "s1"
+    Run.create(member, CONFIG).close()
+    (member / "labels.sqlite").mkdir()
+    for whole in (False, True):
+        if whole:
+            (folder / "population.json").write_text('{"seeds": [0, 1]}')
+        with pytest.raises(UserError) as error:
+            Database(member / "labels.sqlite", 1, [])
+        with pytest.raises(UserError) as again:
+            Run.create(member, CONFIG)
+        for told in (error, again):
+            assert f"ubp2 train --resume '{folder if whole else member}'" in str(told.value)
+
+
 def test_rows_are_written_and_read(tmp_path: Path):
     with Metrics(tmp_path) as metrics:
         metrics.write("train", 10, {"loss": 1 / 3, "time/update": 2})
         metrics.write("eval", 20, {"return": math.nan, "best": -math.inf})
         metrics.write("eval", 30, {"return": math.nan})
-        assert metrics.nonfinite == {("eval", "return"): 20, ("eval", "best"): 20}
         with pytest.raises(ValueError, match="cannot be called"):
             metrics.write("train", 1, {"kind": 1.0})
         assert len(read_metrics(tmp_path)) == 3  # while the writer is open

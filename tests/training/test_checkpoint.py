@@ -100,6 +100,26 @@ def test_leftovers_of_a_kill_are_ignored_and_removed(folder: Path):
     assert names(folder) == ["000000100", "000000300"]
 
 
+def test_a_leftover_that_cannot_be_deleted_is_in_nobodys_way(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """NFS keeps a file that somebody still reads under another name, and with it the folder."""
+
+    def busy(path: Path, ignore_errors: bool = False) -> None:
+        if not ignore_errors:
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    save(folder, 100, arrays(1), {}, keep=2)
+    (folder / ".tmp-000000200").mkdir()
+    (folder / ".tmp-000000200" / ".nfs01").touch()
+    monkeypatch.setattr(checkpoint.shutil, "rmtree", busy)
+    for decision in (200, 300):
+        save(folder, decision, arrays(decision), {}, keep=2)
+    found = load_latest(folder)
+    assert found is not None and found.decision == 300
+    assert checkpoint.drop_after(folder, 200)
+    found = load_latest(folder)
+    assert found is not None and found.decision == 200 and same(found.arrays, arrays(200))
+
+
 @pytest.mark.parametrize("file", ["state.npz", "manifest.json"])
 def test_every_flipped_bit_is_noticed(folder: Path, file: str):
     save(folder, 100, arrays(1, size=5), {"n": 1}, keep=2)

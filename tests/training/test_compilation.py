@@ -22,7 +22,7 @@ from ubp2.agents.registry import make_agent
 from ubp2.config.files import save_yaml
 from ubp2.config.resolving import resolve
 from ubp2.envs.base import EnvSpec
-from ubp2.training.compilation import Program
+from ubp2.training.compilation import THREADS, Program
 from ubp2.training.programs import make_programs
 from ubp2.training.startup import Stopwatch
 from ubp2.types import Frame
@@ -85,6 +85,29 @@ def test_a_signal_ends_the_wait() -> None:
     assert not program.ready(lambda: next(asked)), "while it was being traced"
     goes_on.set()
     assert program.ready(never)
+
+
+def test_a_signal_ends_the_wait_for_a_program_in_the_queue() -> None:
+    """Whoever compiled it in the main thread would hear no signal."""
+    goes_on = threading.Event()
+
+    def slow(x: Any) -> Any:
+        assert goes_on.wait(60)
+        return x
+
+    for _ in range(THREADS):
+        Program(slow).prepare(SHAPE)
+    queued, asked = Program(lambda x: x + 1), iter([False, False, True, True])
+    queued.prepare(SHAPE)
+    try:
+        assert not queued.ready(lambda: next(asked))
+    finally:
+        goes_on.set()
+    assert queued.ready(never) and queued.compilations == 1
+    queued = Program(lambda x: x + 1)
+    queued.prepare(SHAPE)
+    queued.cancel()
+    assert queued.ready(never), "nobody compiles it: the first call does"
 
 
 @pytest.mark.parametrize("seeds", [1, 2])

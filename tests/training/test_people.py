@@ -93,11 +93,11 @@ class Person(threading.Thread):
         return 0.5 if left == right else float(left > right)
 
 
-def trained(own: Config, out: Path, person: Person | None) -> Any:
+def trained(own: Config, out: Path, person: Person | None, progress: bool = False) -> Any:
     if person:
         person.start()
     try:
-        return ubp2.train(own, out=out, progress=False)
+        return ubp2.train(own, out=out, progress=progress)
     finally:
         if person:
             person.done.set()
@@ -187,6 +187,35 @@ def test_two_opinions_on_a_question_are_one_label(tmp_path: Path) -> None:
     assert result.labels == 12
     with LabelStore(out / "labels.sqlite") as store:
         assert len(store.given()) == 24
+
+
+def test_labels_beyond_the_budget_are_not_counted_as_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What one person skips costs nothing; another tells these pairs once others have been asked in their place."""
+    out, late, held = tmp_path / "run", [], []
+    take = asking._take
+
+    def watched(crew: Any, programs: Any, state: Any, *rest: Any) -> bool:
+        taught = take(crew, programs, state, *rest)
+        held.append((int(state.device.memory.preferences.count[0]), int(state.counters.labels[0])))
+        return taught
+
+    class Shy(Person):
+        def weigh(self, question: Pending) -> float:
+            return float(question.session > 0)
+
+    def another(store: LabelStore, question: Pending) -> None:
+        if question.session == 3 and not late:
+            late.extend(store.session(0))
+            for skipped in late:
+                store.answer(skipped.id, 1.0, annotator="bob", key=f"b{skipped.id}")
+
+    monkeypatch.setattr(asking, "_take", watched)
+    result = trained(config(steps=600), out, Shy(out, also=another), progress=True)
+    assert len(late) == 4 and result.labels == 12
+    assert [on_device for on_device, _ in held] == [counted for _, counted in held] == [0, 4, 8, 12]
+    assert "4 labels came when the budget was spent: the agent does not learn from them" in capsys.readouterr().err
 
 
 def resumed(out: Path, person: Person) -> ubp2.RunResult:

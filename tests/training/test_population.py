@@ -233,6 +233,10 @@ def test_evaluation_of_a_population_is_that_of_its_members(whole: Path) -> None:
         api.evaluate(whole, video="clip.mp4")
 
 
+def killed() -> None:
+    raise KeyboardInterrupt
+
+
 def test_an_occupied_folder_and_a_killed_creation(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="exists and is not empty"):
         api.train(tiny(), seeds=2, out=whole, progress=False)
@@ -243,8 +247,19 @@ def test_an_occupied_folder_and_a_killed_creation(whole: Path, tmp_path: Path, m
         tiny(steps=70, training={"warmup": 69}, evaluation={"every": 0}, preferences={"budget": 4}), tmp_path / "all"
     )
     assert len(members) == 2
-    config = load_yaml(members[1] / "config.yaml")
-    Run.open(members[1]).extend(longer(config, 500))
+    capacity = {"training": dataclasses.replace(Run.open(members[0]).config.training, replay_capacity=70)}
+    for member in members:  # as it is where nobody says
+        Run.open(member).extend(dataclasses.replace(Run.open(member).config, **capacity))
+    wanted, extend = longer(Run.open(members[0]).config, 80), Run.extend
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "extend", lambda run, own: extend(run, own) if own.seed == 0 else killed())
+        with pytest.raises(KeyboardInterrupt):
+            api.resume(tmp_path / "all", config=wanted, progress=False)
+    assert [Run.open(member).config.steps for member in members] == [80, 70]
+    result = api.resume(tmp_path / "all", progress=False)
+    assert result.finished and result.decisions == 80
+    assert {Run.open(member).config.training.replay_capacity for member in members} == {80}
+    Run.open(members[1]).extend(longer(Run.open(members[1]).config, 500))
     with pytest.raises(UserError, match="another configuration than .*; go on with each alone"):
         api.resume(tmp_path / "all", progress=False)
     shutil.rmtree(members[1])

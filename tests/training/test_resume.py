@@ -18,7 +18,7 @@ import pytest
 
 from tests.training.helpers import assert_same_run, environment, longer, rows, saved, tiny
 from ubp2 import api
-from ubp2.config.files import load_yaml, save_yaml
+from ubp2.config.files import extended, load_yaml, save_yaml
 from ubp2.config.resolving import resolve
 from ubp2.config.schema import Config
 from ubp2.envs.toy import Reach
@@ -291,9 +291,9 @@ def test_a_longer_run_gets_a_longer_memory_only_where_it_kept_everything() -> No
     for capacity, then in ((None, 400), (100, 100), (1000, 1000)):
         asked = dataclasses.replace(tiny(), training=dataclasses.replace(tiny().training, replay_capacity=capacity))
         begun = resolve(asked, 20)
-        assert api._extend(begun, None) == api._extend(begun, begun) == begun
-        extended = api._extend(begun, longer(begun, 400))
-        assert (extended.steps, extended.training.replay_capacity) == (400, then)
+        assert extended(begun, None) == extended(begun, begun) == begun
+        more = extended(begun, longer(begun, 400))
+        assert (more.steps, more.training.replay_capacity) == (400, then)
 
 
 class Forgetful(Reach):

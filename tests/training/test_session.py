@@ -199,6 +199,23 @@ def test_why_nothing_was_learned_from_questions(
     assert told is None if note is None else told and re.search(note, told)
 
 
+def test_what_is_said_of_one_seed_is_not_said_of_all() -> None:
+    """Seven learned from labels; the eighth, whose episodes end early, had no session."""
+    config = resolve(tiny(), 20)
+    members = [SimpleNamespace(seed=3 + i) for i in range(8)]
+    spec = SimpleNamespace(episode_decisions=20)
+    crew: Any = SimpleNamespace(
+        config=config, people=False, teacher=None, members=members, envs=SimpleNamespace(spec=spec)
+    )
+    counters = Counters.start(8)
+    counters.sessions[:-1] = counters.labels[:-1] = 4
+    told = asking.closing_note(crew, counters)
+    assert told and told.startswith("of seed 10: nothing was asked: episodes had no two segments")
+    counters.sessions[:], counters.labels[0] = 4, 0
+    told = asking.closing_note(crew, counters)
+    assert told and told.startswith("of seed 3, 10: no label was given: the teacher skipped every question")
+
+
 @pytest.mark.slow
 def test_a_teacher_of_ones_own_for_several_seeds_and_after_a_stop(tmp_path: Path) -> None:
     config = tiny(evaluation={"every": 300})

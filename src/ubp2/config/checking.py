@@ -73,6 +73,7 @@ _AT_LEAST_ZERO = (
     "optimism.lambda_dynamics",
     "optimism.lambda_value",
     "preferences.first",
+    "preferences.budget",
     "preferences.imported",
     "preferences.center",
     "preferences.anchor",

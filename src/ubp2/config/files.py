@@ -24,7 +24,9 @@ __all__ = [
     "FURTHER",
     "PLACE",
     "check_resumable",
+    "checked",
     "differences",
+    "extended",
     "filled",
     "from_dict",
     "leaves",
@@ -44,14 +46,24 @@ FURTHER: dict[str, list[str]] = {}  # what a Literal field takes besides its own
 
 
 def to_dict(config: Config) -> dict[str, Any]:
-    """Return `config` as nested dictionaries of plain values; tuples become lists, as YAML and JSON have them."""
+    """Return `config` as nested dictionaries of plain values, as YAML and JSON have them.
+
+    Tuples become lists, and numbers of NumPy plain ones.
+    """
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: plain(item) for key, item in value.items()}
-        return list(value) if isinstance(value, tuple) else value
+        if isinstance(value, (tuple, list)):
+            return [plain(item) for item in value]
+        return value.tolist() if hasattr(value, "tolist") else value
 
     return plain(dataclasses.asdict(config))
+
+
+def checked(config: Config) -> Config:
+    """A configuration made in Python, as if it came from a file: every value has the type of its field, or is named."""
+    return from_dict(to_dict(config), own_names=True)
 
 
 def from_dict(data: Mapping[str, Any], base: Config | None = None, *, own_names: bool = False) -> Config:
@@ -159,6 +171,18 @@ def check_resumable(saved: Config, asked: Config) -> None:
         )
     if asked.steps < saved.steps:
         raise UserError(f"a resumed run can be made longer but not shorter: --steps {asked.steps} < {saved.steps}")
+
+
+def extended(saved: Config, wanted: Config | None) -> Config:
+    """The saved config, with the steps of the wanted one; a replay that held the whole run still does."""
+    if wanted is None:
+        return saved
+    wanted = filled(checked(wanted), saved)
+    check_resumable(saved, wanted)
+    training = saved.training
+    if training.replay_capacity == min(saved.steps, 1_000_000):  # as `resolve` fills it in
+        training = dataclasses.replace(training, replay_capacity=min(wanted.steps, 1_000_000))
+    return moved(dataclasses.replace(saved, steps=wanted.steps, training=training), wanted)
 
 
 def moved(saved: Config, asked: Config) -> Config:

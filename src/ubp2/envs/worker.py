@@ -27,6 +27,7 @@ LOOK_EVERY = 500  # milliseconds between two looks at the clock, and at whether 
 STARTING = 10  # a process that starts and builds its environment is given so many times the patience of a step
 STOPPING_PATIENCE = 15.0  # seconds for an answer once the run is to stop: its checkpoint has to be written in time
 
+LONGEST_WAIT = 1e6  # seconds; a socket counts milliseconds, up to 2**31
 LAST = 1 << 16  # bytes of what a process wrote that an obituary looks at
 LONGEST = 1 << 20  # bytes after which all of it is forgotten: an environment may write a line at every step, for days
 
@@ -84,7 +85,9 @@ class Worker:
         """`memory`: the file behind the slots of all `size` workers. `patience` in seconds, 0: without end."""
         self.index, self._patience = index, patience
         self._socket, theirs = socket.socketpair()
-        self._socket.settimeout(STARTING * patience or None)  # for blocks, of which a part may come and then nothing
+        self._socket.settimeout(
+            min(STARTING * patience, LONGEST_WAIT) or None
+        )  # for blocks, of which a part may come and then nothing
         self._arrival = select.poll()
         self._arrival.register(self._socket, select.POLLIN)
         with theirs:

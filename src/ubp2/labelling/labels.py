@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from ubp2.errors import UserError
@@ -47,7 +48,7 @@ def _import(args: Import) -> Answer:
         for own in runs
     ]
     if any(own.added for own in runs):
-        lines.append(f"it learns from them when it goes on: ubp2 train --resume {args.run}")
+        lines.append(f"it learns from them when it goes on: ubp2 train --resume {shlex.quote(str(args.run))}")
     return {"runs": [own._asdict() for own in runs]}, "\n".join(lines), 0
 
 

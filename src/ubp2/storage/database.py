@@ -17,12 +17,14 @@ from pathlib import Path
 
 from ubp2.errors import UserError
 
-__all__ = ["Database", "disk_errors"]
+__all__ = ["POPULATION", "Database", "disk_errors", "going_on"]
 
 BUSY_SECONDS = 30.0
+POPULATION = "population.json"  # in the folder of seeds that train together, beside theirs
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EROFS, errno.EACCES, errno.EPERM}
+_IN_THE_WAY = {errno.EEXIST, errno.ENOTDIR}
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _SQLITE_REASONS = {
     sqlite3.SQLITE_FULL: ("the disk is full", "free some space"),
@@ -53,6 +55,8 @@ def disk_errors(path: Path, run: Path | None) -> Iterator[None]:
             advice = "free some space"
         elif error.errno in _DENIED:
             advice = "make it writable"
+        elif error.errno in _IN_THE_WAY:
+            advice = "move away the file or the broken link that is in its place"
         raise _unusable(path, (error.strerror or str(error)).lower(), advice, run) from error
 
 
@@ -60,9 +64,14 @@ def _unusable(path: Path, reason: str, advice: str, run: Path | None) -> UserErr
     if run is None:
         return UserError(f"cannot write {path}: {reason}; {advice}, or choose another folder with --out")
     return UserError(
-        f"cannot use {path}: {reason}; nothing written so far is lost: {advice}, "
-        f"then go on with: ubp2 train --resume {shlex.quote(str(run))}"
+        f"cannot use {path}: {reason}; nothing written so far is lost: {advice}, then go on with: {going_on(run)}"
     )
+
+
+def going_on(run: Path) -> str:
+    """The command that goes on with a run. A seed that goes on alone cannot rejoin the others of its population."""
+    folder = run.parent if (run.parent / POPULATION).is_file() else run
+    return f"ubp2 train --resume {shlex.quote(str(folder))}"
 
 
 def _damaged(path: Path, detail: str) -> UserError:

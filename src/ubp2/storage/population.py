@@ -8,24 +8,24 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shlex
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from ubp2.config.schema import Config
 from ubp2.errors import UserError
-from ubp2.storage.database import disk_errors
+from ubp2.storage.database import POPULATION, disk_errors
 from ubp2.storage.runs import HALF_MADE, Run, default_folder, occupied, write_json
 
 __all__ = ["create", "is_population", "members", "open_members", "run_folders"]
 
-_FILE = "population.json"
 _MEMBER = re.compile(r"s\d+")
 
 
 def is_population(folder: Path | str) -> bool:
     """Whether several seeds were trained together in this folder."""
-    return (Path(folder) / _FILE).is_file()
+    return (Path(folder) / POPULATION).is_file()
 
 
 def members(folder: Path | str) -> list[Path]:
@@ -34,11 +34,11 @@ def members(folder: Path | str) -> list[Path]:
     if not is_population(folder):
         return [folder]
     try:
-        seeds = json.loads((folder / _FILE).read_text(encoding="utf-8"))["seeds"]
+        seeds = json.loads((folder / POPULATION).read_text(encoding="utf-8"))["seeds"]
         return [folder / f"s{int(seed)}" for seed in seeds]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{folder / _FILE} is damaged ({error}); write {{'seeds': [...]}} with its s* folders"
+            f"{folder / POPULATION} is damaged ({error}); write {{'seeds': [...]}} with its s* folders"
         ) from None
 
 
@@ -75,7 +75,7 @@ def create(
         own = dataclasses.replace(config, seed=seed)
         runs.append(stack.enter_context(Run.create(folder / f"s{seed}", own, device, custom=custom)))
     with disk_errors(folder, None):
-        write_json(folder / _FILE, {"seeds": [run.config.seed for run in runs]})
+        write_json(folder / POPULATION, {"seeds": [run.config.seed for run in runs]})
     return runs
 
 
@@ -83,17 +83,28 @@ def open_members(stack: ExitStack, folder: Path | str, device: str = "unknown") 
     """Open a run, or every member of a population, as the only writer; `stack` holds the locks."""
     runs = [stack.enter_context(Run.open(path, write=True, device=device)) for path in members(folder)]
     for run in runs[1:]:
-        if dataclasses.replace(run.config, seed=runs[0].config.seed) != runs[0].config:
+        if not _lags(run.config, dataclasses.replace(runs[0].config, seed=run.config.seed)):
             raise UserError(
                 f"{run.folder} has another configuration than {runs[0].folder}, so they cannot go on together; "
-                f"go on with each alone, such as: ubp2 train --resume {run.folder}"
+                f"go on with each alone, such as: ubp2 train --resume {shlex.quote(str(run.folder))}"
             )
     return runs
 
 
+def _lags(config: Config, first: Config) -> bool:
+    """Whether a member is as the first, or was just not made longer with it yet: the first is, before the others."""
+    from ubp2.config.files import extended
+
+    training = dataclasses.replace(first.training, replay_capacity=config.training.replay_capacity)
+    try:
+        return extended(config, dataclasses.replace(first, training=training)) == first
+    except UserError:
+        return False
+
+
 def _half_made(path: Path) -> bool:
     """Whether this is a member that a killed creation left: a run folder in which nothing has happened."""
-    if path.name == f"{_FILE}.tmp":
+    if path.name == f"{POPULATION}.tmp":
         return True
     known = HALF_MADE | {"config.yaml"}
     return bool(_MEMBER.fullmatch(path.name)) and all(

@@ -26,7 +26,7 @@ from typing import Any
 from ubp2.config.schema import Config
 from ubp2.errors import UserError
 from ubp2.storage import locks
-from ubp2.storage.database import disk_errors
+from ubp2.storage.database import disk_errors, going_on
 from ubp2.storage.recognising import is_run, no_run
 from ubp2.system import source, versions
 
@@ -142,13 +142,11 @@ class Metrics:
     """Appends rows to ``metrics.jsonl`` and scalars to ``tensorboard/``.
 
     Names that start with ``time/`` are measurements of the clock: two runs are equal if all other values are.
-    `nonfinite` remembers, by kind and name, the first decision at which a value was not a finite number.
     """
 
     def __init__(self, folder: Path | str, *, tensorboard: bool = True) -> None:
         self.folder = Path(folder)
         self.path = self.folder / "metrics.jsonl"
-        self.nonfinite: dict[tuple[str, str], int] = {}
         self._events = _EventFile(self.folder / "tensorboard") if tensorboard else None
         with disk_errors(self.path, self.folder):
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
@@ -160,8 +158,6 @@ class Metrics:
         if _ROW_KEYS & numbers.keys():
             raise ValueError(f"a metric cannot be called {' or '.join(sorted(_ROW_KEYS))}")
         finite = {name: number if math.isfinite(number) else None for name, number in numbers.items()}
-        for name in (name for name, number in finite.items() if number is None):
-            self.nonfinite.setdefault((kind, name), int(decision))
         row = {"kind": kind, "decision": int(decision), **finite}
         self._append(json.dumps(row, allow_nan=False).encode() + b"\n")
         if self._events:
@@ -289,10 +285,11 @@ def default_folder(config: Config, seed: bool = True) -> Path:
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     of = f"s{config.seed}-" if seed else ""
     base = Path("runs") / config.env.replace("/", "-") / f"{config.agent}-{of}{stamp}"
+    with disk_errors(base.parent, None):
+        base.parent.mkdir(parents=True, exist_ok=True)
     for count in itertools.count(1):
         folder = base if count == 1 else base.with_name(f"{base.name}-{count}")
         with disk_errors(folder, None), suppress(FileExistsError):
-            folder.parent.mkdir(parents=True, exist_ok=True)
             folder.mkdir()
             return folder
     raise AssertionError("unreachable")
@@ -309,7 +306,7 @@ def occupied(folder: Path) -> UserError:
         return UserError(f"{folder} exists and is a file; choose a folder with --out")
     return UserError(
         f"{folder} exists and is not empty; choose another folder with --out, or go on with the run in it with: "
-        f"ubp2 train --resume {shlex.quote(str(folder))} (from Python: out=, and ubp2.resume)"
+        f"{going_on(folder)} (from Python: out=, and ubp2.resume)"
     )
 
 

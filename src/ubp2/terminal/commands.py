@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -153,7 +154,9 @@ def _trained(args: Train) -> Outcome:
     else:
         result = api.train(args.config, seeds=args.seeds, labels=args.labels, out=args.out, progress=progress)
     if not result.finished:
-        text = f"stopped at decision {result.decisions}; go on with: ubp2 train --resume {result.folder}"
+        text = (
+            f"stopped at decision {result.decisions}; go on with: ubp2 train --resume {shlex.quote(str(result.folder))}"
+        )
         return Outcome(_result_data(result), text, CHECKPOINTED)
     runs = getattr(result, "runs", None)
     many, of = (f"{len(runs)} seeds, ", " in all") if runs else ("", "")

@@ -135,11 +135,20 @@ def _busy(crew: Crew, counters: Counters, i: int) -> bool:
 
 def closing_note(crew: Crew, counters: Counters) -> str | None:
     """What to tell of a run that is over and has learned from no question; None: there is nothing to tell."""
-    config, prefs, spec = crew.config, crew.config.preferences, crew.envs.spec
-    if config.ceiling or not given(prefs.budget) or (counters.sessions.all() and counters.labels.all()):
+    config, prefs = crew.config, crew.config.preferences
+    unasked, untaught = counters.sessions == 0, counters.labels == 0
+    silent = unasked if unasked.any() else untaught
+    if config.ceiling or not given(prefs.budget) or not silent.any():
         return None
-    if not counters.sessions.all():
-        early = (counters.episode > counters.decision // spec.episode_decisions).any()  # episodes that ended early
+    seeds = ", ".join(str(crew.members[i].seed) for i in np.flatnonzero(silent)) if not silent.all() else ""
+    return (f"of seed {seeds}: " if seeds else "") + _why_silent(crew, counters, silent)
+
+
+def _why_silent(crew: Crew, counters: Counters, silent: np.ndarray) -> str:
+    """Why these members [S] were not asked or, if they were, have no label."""
+    config, prefs, spec = crew.config, crew.config.preferences, crew.envs.spec
+    if not counters.sessions[silent].any():
+        early = (counters.episode > counters.decision // spec.episode_decisions)[silent].any()  # some ended early
         if not early and not labels_that_fit(prefs, config.steps, spec.episode_decisions):
             sooner = "every" if prefs.first is None else "first"
             return (
@@ -151,7 +160,7 @@ def closing_note(crew: Crew, counters: Counters) -> str | None:
             f"lower --preferences.segment-length"
         )
     if crew.people:
-        waiting = sum(member.store.waiting() for member in crew.members)
+        waiting = sum(crew.members[i].store.waiting() for i in np.flatnonzero(silent))
         why = f"{waiting} questions wait for an answer" if waiting else "nobody could tell the segments of a pair apart"
         return f"no label was given: {why}"
     advice = "; lower --teacher.skip" if crew.teacher is None else ""
@@ -206,7 +215,10 @@ def _take(crew: Crew, programs: Programs, state: State, i: int, arrived: Arrived
         packed = list(session.batches(config, crew.envs.spec, answered))
         outcome = session.collect(programs, device.agent, device.memory.preferences, i, packed)
     device.memory = device.memory._replace(preferences=outcome.preferences)
-    counters.labels[i] = outcome.labels + (0 if anew else counters.labels[i])
+    before = 0 if anew else int(counters.labels[i])
+    counters.labels[i], late = session.held(config, before + outcome.labels)
+    if late:  # what one person skips costs no label, and another may still tell
+        crew.progress.note(f"{late} labels came when the budget was spent: the agent does not learn from them")
     counters.cursor[i] = newest
     if crew.people:
         counters.asked[i] = crew.members[i].store.spent(up_to_decision=t, up_to=newest)
@@ -219,7 +231,7 @@ def _take(crew: Crew, programs: Programs, state: State, i: int, arrived: Arrived
     if outcome.accuracy_before is not None:
         values["labels/accuracy_before"] = outcome.accuracy_before
     crew.members[i].metrics.write("labels", t, values)
-    return outcome.labels > 0
+    return bool(counters.labels[i] > before)
 
 
 def _tell(crew: Crew, programs: Programs, state: State, i: int, number: int) -> None:

@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import shutil
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -62,10 +63,10 @@ def save(folder: Path, decision: int, arrays: Mapping[str, np.ndarray], meta: Ma
     with disk_errors(path, folder.parent):
         folder.mkdir(parents=True, exist_ok=True)
         for leftover in folder.glob(_TEMPORARY + "*"):
-            shutil.rmtree(leftover)
+            shutil.rmtree(leftover, ignore_errors=True)  # NFS keeps what somebody still reads; it is in nobody's way
         partial = folder / f"{_TEMPORARY}{path.name}"
         try:
-            partial.mkdir()
+            partial.mkdir(exist_ok=True)
             _write(partial, decision, arrays, meta)
             _put_in_place(partial, path)
         except BaseException:
@@ -114,7 +115,7 @@ def load_common(folders: Sequence[Path]) -> list[Checkpoint] | None:
     )
     raise UserError(
         f"the members of {folders[0].parent.parent} have no whole checkpoint of one decision in common "
-        f"({newest}); go on with them one by one, such as: ubp2 train --resume {folders[0].parent}"
+        f"({newest}); go on with them one by one, such as: ubp2 train --resume {shlex.quote(str(folders[0].parent))}"
     )
 
 
@@ -239,7 +240,7 @@ def _remove(path: Path) -> None:
     """Delete a checkpoint so that a kill halfway leaves something that looks temporary, not damaged."""
     rubbish = path.with_name(f"{_TEMPORARY}old-{path.name}")
     path.rename(rubbish)
-    shutil.rmtree(rubbish)
+    shutil.rmtree(rubbish, ignore_errors=True)  # what is left is a leftover, and no checkpoint any more
 
 
 def _candidates(folder: Path) -> list[Path]:

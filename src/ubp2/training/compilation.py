@@ -81,7 +81,7 @@ class Program:
         self.bound = bound
         self._own: _Compilation | None = None  # known with the shapes
         self._executable: Callable[..., Any] | None = None
-        self._cancelled = False
+        self._queued = False  # a background thread will compile it
 
     def bind(self, *bound: Any) -> Program:
         """The same function with other first arguments of the same shapes; what either compiles is there for both."""
@@ -92,7 +92,8 @@ class Program:
     def prepare(self, *shapes: Any) -> None:
         """Let a background thread trace and compile for arguments of these shapes (ShapeDtypeStructs or arrays)."""
         own, arguments = self._for(shapes), (*self.bound, *shapes)
-        _BACKGROUND.submit(lambda: None if self._cancelled else own.compile(self._jitted, arguments))
+        self._queued = True
+        _BACKGROUND.submit(lambda: own.compile(self._jitted, arguments) if self._queued else None)
 
     def outputs(self) -> Any:
         """Shapes of what it returns: of a function without arguments at once, of another as soon as it is traced."""
@@ -101,7 +102,7 @@ class Program:
     def ready(self, stopping: Callable[[], bool]) -> bool:
         """Wait until it can be called; False where a signal came first. An error of the compilation is raised here."""
         while self._executable is None:
-            if self._own is None or not self._own.begun or stopping():
+            if self._own is None or not (self._own.begun or self._queued) or stopping():
                 return not stopping()  # nobody compiles it: the first call does
             try:
                 self._executable = self._own.compiling.result(timeout=POLL_SECONDS)
@@ -124,7 +125,7 @@ class Program:
 
     def cancel(self) -> None:
         """Forget a compilation that has not begun."""
-        self._cancelled = True
+        self._queued = False
 
     def _for(self, shapes: tuple[Any, ...]) -> _Compilation:
         """The compilation for these shapes, of this program or of one that shares it; one that failed is tried anew."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from ubp2.agents.base import Agent
@@ -118,13 +117,16 @@ def reward_correlations(
 ) -> list[float]:
     """Rank correlation of the learned with the true reward on held-out episodes of each agent.
 
-    A diagnostic, never a signal.
+    A diagnostic, never a signal. One compiled program serves episodes of every length: it is given `length` decisions
+    at a time, which is an episode of training.
     """
     predicted: list[list[np.ndarray]] = [[] for _ in episodes]
     for together in zip(*episodes, strict=True):  # the same evaluation seed of every agent
-        obs = np.stack([_padded(e.obs[:-1], length) for e in together])
-        action = np.stack([_padded(e.action, length) for e in together])
-        rewards = np.asarray(jax.device_get(programs.predict_reward(state, obs, action)))
+        size = -(-max(len(e.action) for e in together) // length) * length
+        obs = np.stack([_padded(e.obs[:-1], size) for e in together])
+        action = np.stack([_padded(e.action, size) for e in together])
+        parts = (slice(start, start + length) for start in range(0, size, length))
+        rewards = np.hstack([programs.predict_reward(state, obs[:, part], action[:, part]) for part in parts])
         for own, reward, episode in zip(predicted, rewards, together, strict=True):
             own.append(reward[: len(episode.action)])
     actual = [np.concatenate([e.true_reward for e in own]) for own in episodes]
@@ -132,5 +134,5 @@ def reward_correlations(
 
 
 def _padded(x: np.ndarray, length: int) -> np.ndarray:
-    """Zeros up to a fixed length, so that one compiled program serves episodes of every length."""
+    """Zeros up to a length."""
     return np.concatenate([x, np.zeros((length - len(x), *x.shape[1:]), x.dtype)])

@@ -37,7 +37,7 @@ def take(crew: Crew, programs: Programs, state: State) -> np.ndarray:
     device.wake(programs)
     answers = taken(crew, counters)
     for i in np.flatnonzero(taught).tolist():
-        counters.labels[i] = len(session.merged(answers[i]))
+        counters.labels[i], _ = session.held(crew.config, len(session.merged(answers[i])))
         values = {"labels/used": float(counters.labels[i])}
         crew.members[i].metrics.write("labels", counters.decision, values)
     preferences = session.relearned(crew.config, crew.envs.spec, programs, answers)

@@ -138,7 +138,7 @@ def _begin(crew: Crew, agent: Agent, programs: Programs) -> State:
         asking.announce(crew, state.counters)
         return state
     for member, own in zip(crew.members, saved, strict=True):
-        check_environment(EnvSpec.from_dict(own.meta["environment"]), crew.envs.spec)
+        check_environment(EnvSpec.from_dict(own.meta["environment"]), crew.envs.spec, going_on=True)
         member.metrics.truncate(own.meta["metrics_position"])
     state = restore(crew, programs, saved)
     differ = replay_current(crew, state.ongoing)

@@ -42,6 +42,7 @@ __all__ = [
     "Selection",
     "compiled",
     "empty_preferences",
+    "label_capacity",
     "make_programs",
     "memory",
     "roots",
@@ -130,8 +131,14 @@ def memory(config: Config, obs_dim: int, action_dim: int, episode_decisions: int
 
 def empty_preferences(config: Config, obs_dim: int, action_dim: int) -> Preferences:
     """The part of the memory that labels are in, which is small beside the replay."""
-    labels = 0 if config.ceiling else given(config.preferences.budget) + config.preferences.imported
-    return buffer.init(max(labels, 1), config.preferences.segment_length, obs_dim, action_dim, _obs_type(config))
+    return buffer.init(
+        label_capacity(config), config.preferences.segment_length, obs_dim, action_dim, _obs_type(config)
+    )
+
+
+def label_capacity(config: Config) -> int:
+    """The most labels that an agent learns from."""
+    return max(0 if config.ceiling else given(config.preferences.budget) + config.preferences.imported, 1)
 
 
 def _obs_type(config: Config) -> DTypeLike:

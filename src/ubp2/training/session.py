@@ -14,7 +14,7 @@ from ubp2.envs.base import EnvSpec
 from ubp2.preference.store import Answered, LabelStore
 from ubp2.preference.teachers import Situation, Teacher, checked, make_teacher
 from ubp2.storage.archive import EpisodeArchive
-from ubp2.training.programs import Programs, Selection, empty_preferences
+from ubp2.training.programs import Programs, Selection, empty_preferences, label_capacity
 from ubp2.training.seeds import join
 from ubp2.training.startup import empty_rows
 from ubp2.types import Preferences, Query, Segments
@@ -26,6 +26,7 @@ __all__ = [
     "batches",
     "collect",
     "fall_back",
+    "held",
     "merged",
     "questions",
     "relearned",
@@ -129,6 +130,12 @@ def merged(answers: Sequence[Answered]) -> list[Answered]:
         if answered.weight > 0:
             groups.setdefault(answered.query_id, []).append(answered)
     return [own[0]._replace(label=float(np.mean([each.label for each in own]))) for own in groups.values()]
+
+
+def held(config: Config, labels: int) -> tuple[int, int]:
+    """How many of so many labels the memory has room for, the first ones, and how many are left out."""
+    most = label_capacity(config)
+    return min(labels, most), max(labels - most, 0)
 
 
 def batches(config: Config, spec: EnvSpec, answers: Sequence[Answered]) -> Iterator[Preferences]:

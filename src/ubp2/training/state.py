@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ubp2 import replay as replay_
@@ -134,9 +135,13 @@ def save(crew: Crew, programs: Programs, state: State) -> None:
     crew.each(write, range(crew.size))
 
 
-def check_environment(trained: EnvSpec, here: EnvSpec) -> None:
-    """Refuse an environment that the agent of a checkpoint was not trained on."""
-    for name in ("obs_dim", "action_dim"):
+def check_environment(trained: EnvSpec, here: EnvSpec, *, going_on: bool = False) -> None:
+    """Refuse an environment that the agent of a checkpoint was not trained on.
+
+    going_on: it is to be trained on, so that an episode and an action must mean what they did.
+    """
+    meaning = ("episode_decisions", "action_repeat", "action_low", "action_high")
+    for name in ("obs_dim", "action_dim", *(meaning if going_on else ())):
         before, now = getattr(trained, name), getattr(here, name)
         if before != now:
             raise UserError(
@@ -172,7 +177,9 @@ def restore(crew: Crew, programs: Programs, saved: Sequence[checkpoint.Checkpoin
     meta = saved[0].meta
     if not meta.get("learned", counters.decision > given(crew.config.training.warmup)):  # early ones do not say
         metrics = {}
-    held = join([remembered(crew, seed, ongoing) for seed in range(crew.size)])
+    # Put together on the host: on the device the parts and the whole would take twice the memory of the replay.
+    parts = [jax.device_get(remembered(crew, seed, ongoing)) for seed in range(crew.size)]
+    held = jax.tree.map(lambda *own: jnp.array(np.stack(own)), *parts)
     preferences = session.relearned(crew.config, crew.envs.spec, programs, answers)
     return State(counters, Device(agent, held._replace(preferences=preferences), carry, metrics), ongoing)
 
@@ -200,7 +207,8 @@ def remembered(crew: Crew, seed: int, ongoing: Ongoing) -> Memory:
     Episodes are read from the disk one at a time, so that a long run is not in memory twice.
     """
     spec, archive = crew.envs.spec, crew.members[seed].archive
-    empty = memory(crew.config, spec.obs_dim, spec.action_dim, spec.episode_decisions)
+    # Handed to the host at once, so that the device does not hold the empty one beside what it becomes.
+    empty = jax.device_get(memory(crew.config, spec.obs_dim, spec.action_dim, spec.episode_decisions))
     current = ongoing.episode(seed, len(archive))
     current = current._replace(obs=current.obs[:-1])  # where it stands now is not in the replay yet
     rewards = empty.true_rewards
