@@ -20,10 +20,12 @@ __all__ = [
     "NanReward",
     "NoInfo",
     "OldApi",
+    "OldReset",
     "RewardOfAction",
     "RewardOfObservation",
     "Terminating",
     "UnboundedAction",
+    "Unpacks",
     "WrongShape",
 ]
 
@@ -179,6 +181,21 @@ class DictObservation(_Probe):
     def __init__(self) -> None:
         super().__init__()
         self.observation_space = Dict({"position": Box(-1.0, 1.0, (1,))})
+
+
+class OldReset(_Probe):
+    """Cannot be begun with options."""
+
+    def reset(self, seed: int | None = None) -> Any:  # type: ignore[override]
+        return super().reset(seed=seed)
+
+
+class Unpacks(_Probe):
+    """Has a mistake of its own in step that looks like that of an old environment."""
+
+    def step(self, action: np.ndarray) -> Any:
+        obs, _, _, _, _ = (action, action)  # type: ignore[misc]
+        return obs
 
 
 class OldApi(_Probe):

@@ -139,6 +139,21 @@ def test_broken_environments_are_named(probe, words):
         assert word in str(caught.value)
 
 
+def test_an_old_environment_within_a_wrapper_is_named_too() -> None:
+    """Gymnasium's TimeLimit unpacks what step returns, and hands options to reset, before the adapter sees either."""
+    with pytest.raises(
+        UserError, match=r"truncated, info\) as in Gymnasium, .*got 4\); an environment of the old gym API"
+    ):
+        adapt(lambda: gymnasium.wrappers.TimeLimit(probes.OldApi(), 5), OPTIONS)
+    with pytest.raises(UserError, match=r"reset must take seed and options, got reset\(seed\); write it as"):
+        adapt(lambda: gymnasium.wrappers.TimeLimit(probes.OldReset(), 5), OPTIONS)
+
+
+def test_a_mistake_within_an_environment_is_not_taken_for_an_old_one() -> None:
+    with pytest.raises(ValueError, match="expected 5, got 2"):
+        adapt(lambda: gymnasium.wrappers.TimeLimit(probes.Unpacks(), 5), OPTIONS)
+
+
 @pytest.mark.parametrize("action", [[np.nan], [0.0, 0.0], 0.0])
 def test_bad_actions_are_refused(action):
     env = adapt(probes.RewardOfAction, OPTIONS)

@@ -171,3 +171,29 @@ def test_rows_have_the_wait_once(tmp_path: Path, capsys: pytest.CaptureFixture[s
     for name in ("time/first_decision", "time/first_plan"):
         (seconds,) = (row[name] for row in rows(tmp_path / "run") if name in row)
         assert seconds > 0
+
+
+ENDING = """
+import time
+from ubp2.training import compilation
+compilation.SILENT_SECONDS = 0.2
+compilation._BACKGROUND.submit(lambda: time.sleep({seconds}))
+time.sleep(0.2)
+print("the script ends", flush=True)
+"""
+
+
+def test_a_script_that_ends_waits_for_a_compilation_and_says_so() -> None:
+    """XLA cannot be interrupted: an interpreter that went away under it was aborted."""
+    ended = subprocess.run([sys.executable, "-c", ENDING.format(seconds=2)], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (0, "the script ends\n")
+    assert ended.stderr == "ubp2: waiting for a compilation, which cannot be interrupted; Ctrl-C leaves at once\n"
+
+
+def test_ctrl_c_ends_that_wait() -> None:
+    script = [sys.executable, "-c", ENDING.format(seconds=600)]
+    with subprocess.Popen(script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as ending:
+        assert ending.stderr is not None
+        assert ending.stderr.readline().startswith("ubp2: waiting")
+        ending.send_signal(signal.SIGINT)
+        assert ending.wait(60) == 130

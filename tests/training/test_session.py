@@ -216,6 +216,27 @@ def test_what_is_said_of_one_seed_is_not_said_of_all() -> None:
     assert told and told.startswith("of seed 3, 10: no label was given: the teacher skipped every question")
 
 
+@pytest.mark.parametrize(
+    ("labels", "changes", "told"),
+    [
+        ([0.5, 0.5], {}, "all 2 answers of the first session are ties"),
+        ([0.5, 1.0], {}, ""),
+        ([0.5, 0.5], {"sessions": 1}, ""),
+        ([0.5, 0.5], {"people": True}, ""),
+        ([0.5, 0.5], {"teacher": shy}, ""),
+    ],
+)
+def test_a_session_of_ties_is_told(labels: list[float], changes: dict[str, Any], told: str) -> None:
+    """An environment without a reward, under a scripted teacher: nothing will ever be learned."""
+    notes: list[str] = []
+    progress, counters = SimpleNamespace(note=notes.append), Counters.start(1)
+    counters.sessions[:] = changes.pop("sessions", 0)
+    crew: Any = SimpleNamespace(**{"people": False, "teacher": None, "progress": progress} | changes)
+    answers: Any = [SimpleNamespace(label=label, weight=1.0) for label in labels]
+    asking._warn_of_ties(crew, counters, {0: asking.Arrived(answers, 2)})
+    assert "".join(notes).startswith(told) and bool(notes) == bool(told)
+
+
 @pytest.mark.slow
 def test_a_teacher_of_ones_own_for_several_seeds_and_after_a_stop(tmp_path: Path) -> None:
     config = tiny(evaluation={"every": 300})

@@ -146,11 +146,17 @@ class Adapter:
 
     def _advance(self, command: np.ndarray) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """One simulator step, with the form of the answer and the reward checked."""
-        result: Any = self._env.step(command)
+        try:
+            result: Any = self._env.step(command)
+        except ValueError as error:
+            if "to unpack" not in str(error) or not _in_gymnasium(error):
+                raise
+            result = error  # a wrapper, such as TimeLimit, has looked at what step returns before we can
         if not isinstance(result, tuple) or len(result) != 5:
+            got = str(result) if isinstance(result, ValueError) else f"got {_describe(result)}"
             raise UserError(
                 f"{self._id}: step must return (observation, reward, terminated, truncated, info) as in Gymnasium, "
-                f"got {_describe(result)}; an environment of the old gym API returns four values"
+                f"{got}; an environment of the old gym API returns four values"
             )
         obs, reward, terminated, truncated, info = result
         if not isinstance(info, dict):
@@ -245,7 +251,7 @@ def clock(options: EnvironmentConfig, *, repeat: int, simulator_steps: int | Non
 
 
 def _check_spaces(env: gymnasium.Env, env_id: str) -> tuple[Box, Box]:
-    """Refuse what the agent cannot see or do, with the wrapper that would help."""
+    """Refuse what the agent cannot see or do, or begin, with what would help."""
     observation, action = env.observation_space, env.action_space
     if not isinstance(observation, Box):
         raise UserError(
@@ -256,6 +262,12 @@ def _check_spaces(env: gymnasium.Env, env_id: str) -> tuple[Box, Box]:
         raise UserError(
             f"{env_id}: expected a continuous Box action space of floats, got {action}; "
             f"choose a continuous version of the task (the planner needs real-valued actions)"
+        )
+    reset = inspect.signature(env.unwrapped.reset).parameters
+    if not {"seed", "options"} <= set(reset) and not any(each.kind is each.VAR_KEYWORD for each in reset.values()):
+        raise UserError(
+            f"{env_id}: reset must take seed and options, got reset({', '.join(reset)}); write it as "
+            f"def reset(self, *, seed=None, options=None), and begin it with super().reset(seed=seed)"
         )
     if 0 in (int(np.prod(observation.shape)), int(np.prod(action.shape))):
         raise UserError(f"{env_id}: observation and action need at least one entry, got {observation} and {action}")
@@ -270,6 +282,14 @@ def _cameras(env: gymnasium.Env) -> tuple[str, ...]:
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         return ()
     return tuple(names) if "camera" in inspect.signature(env.unwrapped.render).parameters else ()
+
+
+def _in_gymnasium(error: Exception) -> bool:
+    """Whether it was raised by gymnasium's own code, and not by the environment within its wrappers."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return place is not None and place.tb_frame.f_globals.get("__name__", "").startswith("gymnasium.")
 
 
 def _succeeded(info: dict[str, Any]) -> bool:

@@ -7,6 +7,7 @@ lets a scripted teacher answer after a while (`teacher.wait`). What they undo or
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -77,6 +78,7 @@ def ask(crew: Crew, agent: Agent, programs: Programs, state: State, ended: list[
             late = _arrived(crew, counters, i)
             if late.answers or late.anew:
                 answers[i] = late
+    _warn_of_ties(crew, counters, answers)
     taught = np.zeros(crew.size, bool)
     for i, arrived in answers.items():
         taught[i] = _take(crew, programs, state, i, arrived, selections.get(i))
@@ -234,6 +236,19 @@ def _take(crew: Crew, programs: Programs, state: State, i: int, arrived: Arrived
     return bool(counters.labels[i] > before)
 
 
+def _warn_of_ties(crew: Crew, counters: Counters, answers: Mapping[int, Arrived]) -> None:
+    """Say so where a scripted teacher found no difference in a whole first session: there may be no reward at all."""
+    if crew.people or crew.teacher is not None:
+        return
+    first = [each for i, own in answers.items() if not counters.sessions[i] for each in own.answers if each.weight]
+    if first and all(each.label == 0.5 for each in first):
+        crew.progress.note(
+            f"all {len(first)} answers of the first session are ties: the environment's reward was the same in both "
+            f"clips of each pair. If it gives no reward, let people answer (--teacher human), or a function of yours "
+            f"(teacher=...)"
+        )
+
+
 def _tell(crew: Crew, programs: Programs, state: State, i: int, number: int) -> None:
     """Leave for the page what the reward model thinks of each question, to be shown after it was answered."""
     store, agent = crew.members[i].store, state.device.agent
@@ -266,7 +281,7 @@ def _wait(crew: Crew, counters: Counters, i: int) -> None:
         if now - beat >= BEAT:
             beat = now
             _beat(crew, counters, member.store, "waiting for answers")
-            crew.progress.update(t, phase=f"waiting for a person, {left} questions open", steady=False)
+            crew.progress.update(t, phase=f"waiting for a person, {left} question{'s' * (left > 1)} open", steady=False)
         time.sleep(POLL)
 
 

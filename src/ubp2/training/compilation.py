@@ -10,6 +10,7 @@ import atexit
 import copy
 import os
 import queue
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -22,7 +23,7 @@ import numpy as np
 __all__ = ["Program", "busy"]
 
 THREADS = min(4, max(2, (os.cpu_count() or 2) // 2))  # XLA uses several cores itself
-EXIT_SECONDS = 60.0  # how long an interpreter that ends waits for the compilations under way
+SILENT_SECONDS = 5.0  # how long an interpreter that ends waits for the compilations under way before it says so
 POLL_SECONDS = 0.1
 # cuBLAS alone does the products: trying kernels of XLA's own against it takes longer than they ever save here.
 GPU_OPTIONS: dict[str, bool | str] = {"xla_gpu_enable_triton_gemm": False}
@@ -160,11 +161,21 @@ class _Background:
         return self._running > 0
 
     def finish(self) -> None:
-        """Begin nothing more, and let XLA end what it is in the middle of: an interpreter that goes away under it may
+        """Begin nothing more, and let XLA end what it is in the middle of: an interpreter that goes away under it would
         crash. The command line does not wait for that (`ubp2.__main__`)."""
-        with self._idle:
-            self._ending = True
-            self._idle.wait_for(lambda: not self._running, timeout=EXIT_SECONDS)
+        try:
+            with self._idle:
+                self._ending = True
+                if not self._idle.wait_for(self._all_done, timeout=SILENT_SECONDS):
+                    text = "ubp2: waiting for a compilation, which cannot be interrupted; Ctrl-C leaves at once"
+                    print(text, file=sys.stderr, flush=True)
+                    self._idle.wait_for(self._all_done)
+        except KeyboardInterrupt:
+            sys.stdout.flush()
+            os._exit(130)
+
+    def _all_done(self) -> bool:
+        return not self._running
 
     def _serve(self) -> None:
         while True:
