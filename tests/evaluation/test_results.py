@@ -123,6 +123,16 @@ def test_ablations_are_called_by_their_digits(tmp_path: Path) -> None:
     assert names == ["ubp2, ablation 1011", "ubp2, ablation 1111"]
 
 
+def test_a_run_and_its_own_ablation_are_one_method(tmp_path: Path) -> None:
+    """All bonuses and random pairs are 1110, whether a run says so or not."""
+    made.run(tmp_path / "a", preferences__strategy="uniform")
+    made.run(tmp_path / "b", ablation="1110", seed=1)
+    assert [one.method for one in read_runs([tmp_path]).series] == ["ubp2", "ubp2"]
+    made.run(tmp_path / "c", ablation="0110", seed=2)
+    with pytest.raises(UserError, match=r"both called 'ours', .* differ in ablation: 1110 and 0110"):
+        read_runs([tmp_path], names={tmp_path: "ours"})
+
+
 def test_names_are_given_by_folder_and_must_fit(tmp_path: Path) -> None:
     made.run(tmp_path / "x" / "a", planner__horizon=7)
     made.run(tmp_path / "y" / "b", planner__horizon=11)
