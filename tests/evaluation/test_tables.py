@@ -252,6 +252,12 @@ def test_labels_needed_are_those_of_the_seeds_that_count() -> None:
     assert needed is not None and cells(needed)["ubp2, 80 %"] == ["20 (1 of 1)"]
 
 
+def test_labels_needed_stand_in_the_order_of_the_other_tables() -> None:
+    results = made.results(made.series("ubp2"), made.series("mbp"))
+    needed = labels_needed(results, score(results, order=["mbp", "ubp2"]))
+    assert needed is not None and [row.name.partition(",")[0] for row in needed.rows] == ["mbp"] * 3 + ["ubp2"] * 3
+
+
 def test_the_csv_of_intervals_and_areas_has_all_digits() -> None:
     thirds = [made.series("ubp2", seed, (0.0, 1 / 3, 1 / 7), task) for seed in range(3) for task in (DOOR, WINDOW)]
     scores = score(made.results(*thirds))

@@ -132,7 +132,7 @@ def labels_needed(results: Results, scores: Scores) -> Grid | None:
             if one.metric == "success" and not np.isnan(one.labels).any() and not one.protocol.get("ceiling")
         ]
 
-    known = [one for task in results.tasks() for method in results.methods() for one in known_of(task, method)]
+    known = [one for task in scores.tasks for method in scores.methods for one in known_of(task, method)]
     if not any(one.labels.any() for one in known):
         return None
     tasks = [task for task in scores.tasks if any(one.task == task for one in known)]
@@ -151,7 +151,7 @@ def labels_needed(results: Results, scores: Scores) -> Grid | None:
 
     rows = tuple(
         Row(f"{method}, {level:.0%}".replace("%", " %"), tuple(cell(method, level, task) for task in tasks))
-        for method in results.methods()
+        for method in scores.methods
         if any(one.method == method for one in known)
         for level in LEVELS
     )
