@@ -88,10 +88,9 @@ def intervals(scores: Scores) -> Grid:
         low, high = statistics.over_time_interval(groups)
         return _recorded(records, "average", method, value, (scores.scale * low, scores.scale * high))
 
-    several = len(scores.tasks) > 1
-    last = ("Average",) if several else ()
+    last = ("Average",) if scores.averaged else ()
     rows = tuple(
-        Row(m, (*(cell(m, task) for task in scores.tasks), *((average(m),) if several else ()))) for m in scores.methods
+        Row(m, (*(cell(m, task) for task in scores.tasks), *(average(m) for _ in last))) for m in scores.methods
     )
     columns = (*(titles(scores.tasks)[task] for task in scores.tasks), *last)
     note = "In brackets: 95 % bootstrap interval, seeds drawn again within each task (stratified), 5000 times."
