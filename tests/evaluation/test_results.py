@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import re
 import shutil
@@ -177,6 +178,22 @@ def test_different_protocols_are_refused_and_can_be_allowed(tmp_path: Path, sett
     with pytest.raises(UserError, match=re.escape(f"{said}Report them apart, or allow it with --vary {setting}")):
         read_runs([a, b])
     assert len(read_runs([a, b], vary=[setting]).series) == 2
+
+
+def test_what_a_run_leaves_to_its_environment_is_what_the_environment_had(tmp_path: Path) -> None:
+    plain = made.run(tmp_path / "plain")
+    made.run(tmp_path / "told", environment__episode_decisions=100, seed=1)
+    with pytest.raises(UserError, match="environment.episode_decisions is none in .*plain and 100 in .*told"):
+        read_runs([tmp_path])
+    manifest = plain / "checkpoints" / "000004000" / "manifest.json"
+    manifest.parent.mkdir()
+    manifest.write_text(json.dumps({"meta": {"environment": {"action_repeat": 2, "episode_decisions": 100}}}))
+    told = [one.protocol["environment.episode_decisions"] for one in read_runs([tmp_path]).series]
+    assert told == [100, 100], "and both are one method"
+    assert read_runs([tmp_path]).methods() == ["ubp2"]
+    made.run(tmp_path / "shorter", environment__episode_decisions=50, seed=2)
+    with pytest.raises(UserError, match="environment.episode_decisions is 100 in .*plain and 50 in .*shorter"):
+        read_runs([plain, tmp_path / "shorter"])
 
 
 def test_budgets_may_differ_between_tasks_and_allowed_settings_are_named(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ be read is told in one sentence and left out; runs that may not be compared are 
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +27,7 @@ from ubp2.storage.runs import Run, read_metrics
 __all__ = ["Controller", "Results", "Series", "checked", "read_runs"]
 
 Controller = Literal["acting", "planner", "policy"]
+_LEFT_OPEN = ("environment.action_repeat", "environment.episode_decisions")  # null: as the environment has it
 _SCORES = (("success_any", "success"), ("return", "return"))  # in a row of metrics, and as a series calls it
 
 
@@ -147,9 +150,31 @@ def checked(results: Results, vary: Collection[str] = ()) -> Results:
                 f"seed {one.seed} of {one.method} on {one.task} is there twice; {_where(first)} counts and "
                 f"{_where(one)} does not"
             )
-    series = tuple(seen.values())
+    series = tuple(_told(list(seen.values())))
     protocol.check([protocol.Bound(one.task, _where(one), one.protocol) for one in series], vary)
     return replace(results, series=series, problems=tuple(problems))
+
+
+def _told(series: Sequence[Series]) -> Iterator[Series]:
+    """The series; where one leaves to the environment what another names, with what its environment had.
+
+    A run that has no checkpoint any more does not tell, and stays as it is.
+    """
+    for one in series:
+        changed = {}
+        for setting in _LEFT_OPEN:
+            own = [other.protocol.get(setting) for other in series if other.task == one.task]
+            if one.protocol.get(setting, "") is None and any(own):
+                changed[setting] = _environment(one).get(setting.rpartition(".")[2])
+        yield replace(one, protocol={**one.protocol, **changed}) if changed else one
+
+
+def _environment(series: Series) -> Mapping[str, Any]:
+    """What a checkpoint of the run says of its environment; nothing where there is none."""
+    for path in (series.folder or Path("nowhere")).glob("checkpoints/*/manifest.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            return dict(json.loads(path.read_text(encoding="utf-8"))["meta"]["environment"])
+    return {}
 
 
 def _where(series: Series) -> str:
