@@ -7,12 +7,14 @@ import errno
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -160,6 +162,31 @@ def test_a_clip_that_cannot_be_made_does_not_end_the_command(tmp_path: Path, mon
     monkeypatch.setattr(workers, "_call", call)
     (outcome,) = workers.run([group(tmp_path)], clips=True)
     assert outcome.state == "finished"
+
+
+class Child:
+    """A process that only remembers its signals."""
+
+    def __init__(self, workers: Workers) -> None:
+        self.heard: list[int] = []
+        workers._children.add(self)  # type: ignore[arg-type]
+
+    def send_signal(self, number: int) -> None:
+        self.heard.append(number)
+
+
+def test_a_file_and_ctrl_c_are_one_request_and_a_later_ctrl_c_kills(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    workers = Workers(jobs=1, retries=0, say=lambda _: None)
+    child, hear = Child(workers), running.on_signal(workers)
+    workers.stop()  # the file
+    hear(signal.SIGINT)
+    hear(signal.SIGTERM)
+    assert child.heard == [signal.SIGTERM], "a checkpoint is being written"
+    now[0] += 10
+    hear(signal.SIGINT)
+    assert child.heard == [signal.SIGTERM, signal.SIGKILL]
 
 
 def test_a_folder_that_cannot_be_looked_at_for_once_can_still_be_stopped(

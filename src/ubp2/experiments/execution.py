@@ -99,7 +99,7 @@ def failure(group: Group) -> str:
 
 
 class Workers:
-    """Runs groups side by side, `jobs` at a time; `stop` ends all of them with a checkpoint."""
+    """Runs groups side by side, `jobs` at a time; `stop` ends all of them with a checkpoint, `kill` without."""
 
     def __init__(self, jobs: int, retries: int, say: Callable[[str], None]) -> None:
         self._jobs = jobs
@@ -116,12 +116,22 @@ class Workers:
                 yield future.result()
 
     def stop(self) -> None:
-        """Ask every child to write a checkpoint and leave; a second time kills them."""
+        """Ask every child to write a checkpoint and leave; a second time does nothing."""
         with self._lock:
-            for child in self._children:
-                with suppress(ProcessLookupError):
-                    child.send_signal(signal.SIGKILL if self._stopping.is_set() else signal.SIGTERM)
+            if not self._stopping.is_set():
+                self._stopping.set()
+                self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End every child at once."""
+        with self._lock:
             self._stopping.set()
+            self._send(signal.SIGKILL)
+
+    def _send(self, number: int) -> None:
+        for child in self._children:
+            with suppress(ProcessLookupError):
+                child.send_signal(number)
 
     def close(self) -> None:
         """Nothing to give back."""

@@ -77,6 +77,10 @@ class RayWorkers:
         """Cancel every task: those that train write a checkpoint first."""
         self._stopping.set()
 
+    def kill(self) -> None:
+        """Nothing more than `stop`: workers that do not leave are killed after a while."""
+        self._stopping.set()
+
     def close(self) -> None:
         """Leave the cluster; one that was started here ends."""
         self._ray.shutdown()
@@ -107,10 +111,8 @@ def _train(group: Group, clips: bool) -> str:
     threading.Thread(target=work).start()
     before = signal.signal(signal.SIGINT, lambda *_: asked.set())  # how Ray cancels, as often as it likes
     try:
-        stopped = False
         while not done.wait(0.2):  # short, because that interrupt wakes nobody up
-            if asked.is_set() and not stopped:
-                stopped = True
+            if asked.is_set():
                 workers.stop()
     finally:
         signal.signal(signal.SIGINT, before)

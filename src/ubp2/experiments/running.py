@@ -10,6 +10,7 @@ import os
 import shlex
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +35,7 @@ Answer = tuple[dict[str, Any], str, int]  # data, text, exit code: what a comman
 Say = Callable[[str], None]
 
 STOP = "stop"
+_AT_ONCE = 2.0  # seconds in which several signals are one request
 _EVERY = 2.0  # seconds between two looks at the folders
 
 
@@ -84,7 +86,7 @@ def _execute(made: Plan, how: How) -> list[Outcome]:
 
         with (
             contextlib.closing(workers),
-            signals.heard(lambda _: workers.stop()),
+            signals.heard(on_signal(workers)),
             stopped_by_file(made.out, workers.stop, look),
         ):
             outcomes = []
@@ -94,6 +96,23 @@ def _execute(made: Plan, how: How) -> list[Outcome]:
                 if outcome.reason:
                     progress.note(f"  {outcome.reason}")
     return outcomes
+
+
+def on_signal(workers: Workers | RayWorkers) -> Callable[[int], None]:
+    """What signals do: the first lets every run write a checkpoint, a later one ends them at once.
+
+    Two at once are one request: Ctrl-C may come from the terminal and from whoever started this command.
+    """
+    first: list[float] = []
+
+    def hear(_: int) -> None:
+        first.append(time.monotonic())
+        if first[-1] - first[0] > _AT_ONCE:
+            workers.kill()
+        else:
+            workers.stop()
+
+    return hear
 
 
 def _workers(made: Plan, how: How, say: Say) -> Workers | RayWorkers:

@@ -5,7 +5,6 @@ The folder holds the sweep itself (`sweep.yaml`), so that nobody needs the file 
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -114,15 +113,8 @@ def _cell(made: Plan, sweep: SweepFile, number: int | None) -> Answer:
     if group.finished or (made.out / STOP).exists():
         state = "finished" if group.finished else "stopped"
         return {"folder": group.folder, "state": state}, f"{label(group)}: {state} already", 0
-    workers, asked = Workers(1, how.tries_again, say), threading.Event()
-
-    def stop(_: int = 0) -> None:
-        """Once: a scheduler may send several signals, and a second request to stop would kill."""
-        if not asked.is_set():
-            asked.set()
-            workers.stop()
-
-    with signals.heard(stop), running.stopped_by_file(made.out, stop):
+    workers = Workers(1, how.tries_again, say)
+    with signals.heard(lambda _: workers.stop()), running.stopped_by_file(made.out, workers.stop):
         (outcome,) = workers.run([group], clips=how.clips)
     code = {"finished": 0, "stopped": signals.CHECKPOINTED}.get(outcome.state, 1)
     text = f"{label(group)}: {outcome.state}" + (f"\n{outcome.reason}" if outcome.reason else "")
