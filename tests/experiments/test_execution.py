@@ -311,6 +311,29 @@ def test_the_clip_is_of_the_controller_whose_success_counts(
     assert calls[1] == ["eval", str(own.folder), "--episodes", "1", *told, "--video", clip]
 
 
+def test_a_clip_that_was_interrupted_is_made_by_the_next_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = group(tmp_path)
+    finished = replace(own, decision=own.cell.config.steps)
+    plan = Plan(find("table1"), (), [own.cell], [finished], [], [], tmp_path)
+    calls: list[str] = []
+
+    def call(workers: Workers, arguments: list[str], log: Path) -> int:
+        calls.append(arguments[0])
+        if calls == ["train", "eval"]:
+            workers.stop()
+        return 0
+
+    monkeypatch.setattr(Workers, "_call", call)
+    monkeypatch.setattr(running, "_report", lambda *_: None)
+    list(Workers(jobs=1, retries=0, say=lambda _: None).run([own], clips=True))
+    for how, more in ((How(clips=False, quiet=True), []), (How(quiet=True), ["eval"]), (How(quiet=True), [])):
+        before = len(calls)
+        running.run(plan, how, print)
+        assert calls[before:] == more, "without clips not; then once, though this machine cannot render"
+
+
 def test_a_damaged_seed_does_not_keep_the_others_out_of_the_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,7 @@ from ubp2.errors import UserError
 from ubp2.experiments import costs
 from ubp2.experiments.board import Board
 from ubp2.experiments.cells import Group
-from ubp2.experiments.execution import Outcome, Workers, label
+from ubp2.experiments.execution import Outcome, Workers, cut_off, label
 from ubp2.experiments.on_ray import RayWorkers
 from ubp2.experiments.plans import How, Plan, refreshed
 from ubp2.signals import CHECKPOINTED
@@ -64,18 +64,18 @@ def only_one(out: Path) -> Iterator[None]:
 
 
 def run(made: Plan, how: How, say: Say, *, train: bool = True) -> Summary:
-    """Train what is missing and report; the caller holds the folder (`only_one`)."""
+    """Train what is missing, film what was cut off, and report; the caller holds the folder (`only_one`)."""
     (made.out / STOP).unlink(missing_ok=True)
-    outcomes = _execute(made, how) if train and made.missing else []
+    left = [group for group in made.groups if not group.finished or (how.clips and cut_off(group))]
+    outcomes = _execute(made, how, left) if train and left else []
     return Summary(made, outcomes, _report(refreshed(made), outcomes, say))
 
 
-def _execute(made: Plan, how: How) -> list[Outcome]:
-    """Train the missing groups; Ctrl-C, SIGTERM or the file let every run write a checkpoint."""
-    missing = made.missing
-    total = sum(group.cell.config.steps for group in missing)
-    board = Board(missing)
-    start = sum(group.decision for group in missing)
+def _execute(made: Plan, how: How, left: Sequence[Group]) -> list[Outcome]:
+    """Train the groups that are left; Ctrl-C, SIGTERM or the file let every run write a checkpoint."""
+    total = sum(group.cell.config.steps for group in left)
+    board = Board(left)
+    start = sum(group.decision for group in left)
     with Progress(total, quiet=how.quiet, start=start, above=board.drawn) as progress:
         workers = _workers(made, how, progress.note)
 
@@ -90,9 +90,9 @@ def _execute(made: Plan, how: How) -> list[Outcome]:
             stopped_by_file(made.out, workers.stop, look),
         ):
             outcomes = []
-            for outcome in workers.run(missing, clips=how.clips):
+            for outcome in workers.run(left, clips=how.clips):
                 outcomes.append(outcome)
-                progress.note(f"[{len(outcomes)}/{len(missing)}] {label(outcome.group)}: {outcome.state}")
+                progress.note(f"[{len(outcomes)}/{len(left)}] {label(outcome.group)}: {outcome.state}")
                 if outcome.reason:
                     progress.note(f"  {outcome.reason}")
     return outcomes
