@@ -24,7 +24,7 @@ from ubp2.evaluation.curves import Curve, RunCurves
 from ubp2.storage import population
 from ubp2.storage.runs import Run, read_metrics
 
-__all__ = ["Controller", "Results", "Series", "checked", "read_runs"]
+__all__ = ["Controller", "Results", "Series", "checked", "read_apart", "read_runs"]
 
 Controller = Literal["acting", "planner", "policy"]
 _LEFT_OPEN = ("environment.action_repeat", "environment.episode_decisions")  # null: as the environment has it
@@ -116,6 +116,38 @@ def read_runs(
         vary: Settings of the protocol that may differ.
         metric: success or return; None: success where there is one, else the return.
     """
+    return checked(_read_all(folders, controller, names or {}, vary, metric), vary)
+
+
+def read_apart(
+    folders: Iterable[Path | str],
+    *,
+    controller: Controller = "acting",
+    names: Mapping[Path, str] | None = None,
+    vary: Collection[str] = (),
+) -> dict[str, Results]:
+    """What `read_runs` reads by the metric of its tasks, success first: no table is over both."""
+    whole = _read_all(folders, controller, names or {}, vary, None)
+    metrics: dict[str, str] = {}
+    for one in whole.series:
+        metrics.setdefault(one.task, one.metric)
+
+    def only(metric: str) -> Results:
+        series = tuple(one for one in whole.series if metrics[one.task] == metric)
+        wanted = {key: seeds for key, seeds in whole.wanted.items() if metrics[key[0]] == metric}
+        return checked(replace(whole, series=series, wanted=wanted), vary)
+
+    return {metric: only(metric) for _, metric in _SCORES if metric in metrics.values()}
+
+
+def _read_all(
+    folders: Iterable[Path | str],
+    controller: Controller,
+    names: Mapping[Path, str],
+    vary: Collection[str],
+    metric: str | None,
+) -> Results:
+    """Everything that can be read, not yet held against each other."""
     protocol.check_vary(vary)
     problems: list[str] = []
     read: dict[Path, _Read] = {}
@@ -132,11 +164,11 @@ def read_runs(
                     read[path.resolve()] = _read(path, controller, siblings, metric)
                 except (UserError, OSError) as error:
                     problems.append(str(error))
-    runs = _named(list(read.values()), names or {}, vary)
+    runs = _named(list(read.values()), names, vary)
     wanted: dict[tuple[str, str], frozenset[int]] = defaultdict(frozenset)
     for run in runs:
         wanted[run.series.task, run.series.method] |= run.siblings | {run.series.seed}
-    return checked(Results(tuple(run.series for run in runs), tuple(dict.fromkeys(problems)), dict(wanted)), vary)
+    return Results(tuple(run.series for run in runs), tuple(dict.fromkeys(problems)), dict(wanted))
 
 
 def checked(results: Results, vary: Collection[str] = ()) -> Results:

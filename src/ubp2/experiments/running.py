@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ubp2 import signals
 from ubp2.errors import UserError
@@ -28,6 +28,9 @@ from ubp2.signals import CHECKPOINTED
 from ubp2.storage import locks
 from ubp2.storage.database import disk_errors
 from ubp2.terminal.progress import Progress
+
+if TYPE_CHECKING:  # numpy takes long to import, and a plan needs none of it
+    from ubp2.evaluation.results import Results
 
 __all__ = ["STOP", "Answer", "Summary", "answer", "run", "stopped_by_file"]
 
@@ -45,7 +48,7 @@ class Summary:
 
     plan: Plan
     outcomes: list[Outcome]
-    page: Path | None
+    pages: list[Path]  # of the report; a second one where tasks have different scores
 
     def groups_in(self, state: str) -> list[Outcome]:
         return [outcome for outcome in self.outcomes if outcome.state == state]
@@ -145,46 +148,71 @@ def stopped_by_file(out: Path, stop: Callable[[], None], look: Callable[[], None
         thread.join()
 
 
-def _report(made: Plan, outcomes: Sequence[Outcome], say: Say) -> Path | None:
-    """The page of what there is; None before the first evaluation."""
-    from ubp2.evaluation import report
-    from ubp2.evaluation.results import read_runs
+def _report(made: Plan, outcomes: Sequence[Outcome], say: Say) -> list[Path]:
+    """The pages of what there is, one for each kind of score; none before the first evaluation."""
+    from ubp2.evaluation.results import read_apart
 
-    own = made.experiment
     begun = {group.folder: group.cell.method for group in made.groups if group.folder.is_dir()}
     titles = {method.name: method.title for method in made.methods}
-    wanted = {(cell.task, titles[cell.method]): frozenset(range(cell.seeds)) for cell in made.cells}
-    published = {titles[name]: row for name, row in own.published.items() if name in titles}
     problems = [f"{label(outcome.group)} {outcome.state}: {outcome.reason}" for outcome in outcomes if outcome.reason]
+    pages: list[Path] = []
     try:
-        results = read_runs(
+        found = read_apart(
             list(begun),
-            controller=own.controller,
+            controller=made.experiment.controller,
             names={folder: titles[method] for folder, method in begun.items()},
-            vary=own.vary,
+            vary=made.experiment.vary,
         )
-        if not results.series:
+        if not found:
             say("no run has been evaluated yet, so there is no report")
-            return None
-        return report.write(
-            replace(results, wanted=wanted),
-            made.out / "report",
-            title=f"{own.title} ({own.place})" if own.place else own.title,
-            published=published,
-            columns=own.columns,
-            order=list(titles.values()),
-            notes=[note for note in (own.note, *problems) if note],
-            bars=own.name.startswith("fig-"),
-            commands=[f"ubp2 {shlex.join(sys.argv[1:])}"] if sys.argv[1:2] in (["reproduce"], ["sweep"]) else [],
-        )
+        for metric in found:
+            pages.append(_page(made, titles, found, metric, problems))
     except UserError as error:  # hours of training are not to end as a mistake in a command
         say(f"there is no report: {error}")
-        return None
+    return pages
+
+
+def _page(
+    made: Plan, titles: Mapping[str, str], found: Mapping[str, Results], metric: str, problems: Sequence[str]
+) -> Path:
+    """One kind of score: in report/, or in report-return/ where others have a success."""
+    from ubp2.evaluation import report
+
+    own = made.experiment
+    places = dict(zip(found, ("report", "report-return"), strict=False))
+    elsewhere = [
+        f"Tasks that are scored by {kind} are in {place}/." for kind, place in places.items() if kind != metric
+    ]
+    others = {one.task for kind, results in found.items() for one in results.series if kind != metric}
+    wanted = {
+        (cell.task, titles[cell.method]): frozenset(range(cell.seeds)) for cell in made.cells if cell.task not in others
+    }
+    return report.write(
+        replace(found[metric], wanted=wanted),
+        made.out / places[metric],
+        title=f"{own.title} ({own.place})" if own.place else own.title,
+        published={titles[name]: row for name, row in own.published.items() if name in titles},
+        columns=own.columns,
+        order=list(titles.values()),
+        notes=[note for note in (own.note, *elsewhere, *problems) if note],
+        bars=own.name.startswith("fig-"),
+        commands=[f"ubp2 {shlex.join(sys.argv[1:])}"] if sys.argv[1:2] in (["reproduce"], ["sweep"]) else [],
+    )
+
+
+def told(pages: Sequence[Path]) -> list[str]:
+    """The lines that say where a report is."""
+    return [f"report: {page}" for page in pages]
+
+
+def reports(pages: Sequence[Path]) -> dict[str, Any]:
+    """The same for --json: the first page, and all."""
+    return {"report": pages[0] if pages else None, "reports": list(pages)}
 
 
 def answer(summary: Summary, again: str) -> Answer:
     """What a command says at the end; `again`: how one goes on."""
-    lines = [f"report: {summary.page}"] if summary.page else []
+    lines = told(summary.pages)
     failed, stopped = summary.groups_in("failed"), summary.groups_in("stopped")
     if failed:
         lines.append(f"{len(failed)} of {len(summary.outcomes)} failed; {again} tries them again")
@@ -217,4 +245,4 @@ def as_data(summary: Summary) -> dict[str, Any]:
         }
 
     listed = [one(i, *each) for i, each in enumerate(zip(made.groups, made.costs, strict=True))]
-    return {"experiment": made.experiment.name, "out": made.out, "groups": listed, "report": summary.page}
+    return {"experiment": made.experiment.name, "out": made.out, "groups": listed, **reports(summary.pages)}

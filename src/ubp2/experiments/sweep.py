@@ -78,7 +78,7 @@ def _start(sweep: SweepFile, args: Sweep) -> Answer:
     made = _planned(sweep, args.json)
     say(plans.describe(made))
     if args.dry_run:
-        return running.as_data(Summary(made, [], None)), "", 0
+        return running.as_data(Summary(made, [], [])), "", 0
     with running.only_one(made.out):
         sweep_file.write(sweep, made.out)
         if sweep.on == "slurm" and made.missing:
@@ -98,11 +98,10 @@ def _on_slurm(made: Plan, sweep: SweepFile, fake_preempt: float | None) -> Answe
     numbers = [made.groups.index(group) for group in made.missing]
     with signals.heard(lambda _: (made.out / STOP).touch()):
         codes = on_slurm.emulate(script, numbers, sweep.jobs or 1, fake_preempt, say)
-    page = running.run(made, sweep.how(quiet=True), say, train=False).page
+    pages = running.run(made, sweep.how(quiet=True), say, train=False).pages
     rows = [board.row(group) for group in made.groups]
     code = signals.CHECKPOINTED if signals.CHECKPOINTED in codes else int(any(codes))
-    text = "\n".join([board.text(rows), *([f"report: {page}"] if page else [])])
-    return {**_as_data(made, rows), "report": page}, text, code
+    return {**_as_data(made, rows), **running.reports(pages)}, "\n".join([board.text(rows), *running.told(pages)]), code
 
 
 def _cell(made: Plan, sweep: SweepFile, number: int | None) -> Answer:
