@@ -225,7 +225,7 @@ def main() -> int:
         parser.error("name the curves: python benchmarks/curves.py NAME -- FLAGS")
     folder, seeds = args.runs / args.name, args.seeds
     folders = {seed: folder / f"s{seed}" for seed in seeds}
-    if args.together:
+    if args.together and len(seeds) > 1:  # one seed is a run folder itself, and trains as below
         if seeds != list(range(seeds[0], seeds[0] + len(seeds))):
             parser.error(f"--together trains consecutive seeds, got {seeds}")
         codes = [train(folder, seeds, flags)]

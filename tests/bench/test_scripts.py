@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
 
 from tests.bench.scripts import BENCHMARKS, load, needs_benchmarks
+from ubp2.config.presets import preset
+from ubp2.storage.population import create
+from ubp2.storage.runs import Metrics
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in BENCHMARKS.glob("*.py")))
 def test_a_script_finds_what_it_imports(name: str) -> None:
     load(name)
+
+
+@needs_benchmarks
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_what_was_trained_together_is_collected_from_one_seed_on(
+    seeds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    curves = load("curves")
+
+    def train(folder: Path, own: list[int], flags: list[str]) -> int:
+        with contextlib.ExitStack() as stack:
+            for run in create(stack, folder, preset("cpu", "toy/reach"), len(own)):
+                with Metrics(run.folder, tensorboard=False) as metrics:
+                    metrics.write("eval", 100, {"planner/success_any": 0.5})
+        return 0
+
+    monkeypatch.setattr(curves, "train", train)
+    words = ["name", "--together", "--runs", str(tmp_path), "--results", str(tmp_path), "--seeds"]
+    monkeypatch.setattr("sys.argv", ["curves.py", *words, *map(str, range(seeds))])
+    assert curves.main() == 0
+    assert [row["seed"] for row in curves.read(tmp_path / "name.csv")] == [str(seed) for seed in range(seeds)]
 
 
 @needs_benchmarks

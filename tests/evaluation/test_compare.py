@@ -12,6 +12,7 @@ import pytest
 from tests.evaluation import made
 from ubp2.errors import UserError
 from ubp2.evaluation.compare import as_data, as_grid, compare
+from ubp2.evaluation.grids import GAP
 from ubp2.evaluation.protocol import SETTINGS
 from ubp2.evaluation.sources import parse
 from ubp2.terminal import cli
@@ -56,6 +57,22 @@ def test_over_several_tasks(tmp_path: Path) -> None:
     assert found.names == (f"ubp2 ({tmp_path / 'a'})", f"ubp2 ({tmp_path / 'b'})")
     assert [duel.task for duel in found.duels][-1] is None and found.duels[-1].difference == pytest.approx(50)
     assert found.duels[-1].improvement == 1 and as_grid(found).rows[-1].name == "All tasks"
+
+
+def test_returns_over_several_tasks_say_who_is_better_and_not_by_how_much(tmp_path: Path) -> None:
+    for name, ahead in (("a", 50.0), ("b", 0.0)):
+        rows = [
+            {"task": task, "method": name, "seed": seed, "decision": 1000, "return": level + ahead}
+            for task, level in (("gym/Pendulum-v1", -900.0), ("gym/CartPole-v1", 200.0))
+            for seed in range(2)
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    found = compare(*([parse(str(tmp_path / f"{name}.jsonl"))] for name in "ab"))
+    assert [duel.difference for duel in found.duels[:2]] == pytest.approx([50, 50])
+    last = as_grid(found).rows[-1]
+    assert [cell.text for cell in last.cells[:3]] == [GAP] * 3 and last.cells[3].text.startswith("1.00")
+    assert not any(cell.bold or cell.mark for cell in last.cells)
+    assert "only who is better counts" in as_grid(found).notes[-3]
 
 
 def test_a_refusal_names_what_would_allow_it(tmp_path: Path) -> None:

@@ -57,9 +57,8 @@ def test_a_panel_a_task_and_a_line_a_method(tasks: int) -> None:
     assert "m0 (3 seeds)" in drawn and "shaded: 95 % bootstrap interval" in drawn and "interquartile mean" in drawn
 
 
-def test_titles_and_standard_error() -> None:
-    figure = figures.learning_curves(many(1, 1), interval="standard error", titles={"metaworld/task-0": "Door"})
-    assert panels(figure) == ["Door (500)"] and "one standard error" in text(figure)
+def test_tasks_are_called_by_the_titles_that_are_given() -> None:
+    assert panels(figures.learning_curves(many(1, 1), titles={"metaworld/task-0": "Door"})) == ["Door (500)"]
 
 
 def test_budgets_that_differ_are_not_in_the_title() -> None:
@@ -119,7 +118,7 @@ def test_no_two_methods_look_alike() -> None:
 def test_profiles_and_improvement_are_over_tasks_that_all_have() -> None:
     runs = [*many(2, 2), one("metaworld/only-m0", "m0")]
     assert "Runs on 2 tasks" in text(figures.profiles(runs))
-    drawn = text(figures.improvement(runs, "m0", "final"))
+    drawn = text(figures.improvement(runs, "m0"))
     assert "3 against 3 seeds, 2 tasks" in drawn and "P(m0 better)" in drawn
     with pytest.raises(UserError, match=r"unknown method 'm9'.*Known: m0, m1"):
         figures.improvement(runs, "m9")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import re
 import shutil
@@ -123,6 +124,16 @@ def test_ablations_are_called_by_their_digits(tmp_path: Path) -> None:
     assert names == ["ubp2, ablation 1011", "ubp2, ablation 1111"]
 
 
+def test_a_run_and_its_own_ablation_are_one_method(tmp_path: Path) -> None:
+    """All bonuses and random pairs are 1110, whether a run says so or not."""
+    made.run(tmp_path / "a", preferences__strategy="uniform")
+    made.run(tmp_path / "b", ablation="1110", seed=1)
+    assert [one.method for one in read_runs([tmp_path]).series] == ["ubp2", "ubp2"]
+    made.run(tmp_path / "c", ablation="0110", seed=2)
+    with pytest.raises(UserError, match=r"both called 'ours', .* differ in ablation: 1110 and 0110"):
+        read_runs([tmp_path], names={tmp_path: "ours"})
+
+
 def test_names_are_given_by_folder_and_must_fit(tmp_path: Path) -> None:
     made.run(tmp_path / "x" / "a", planner__horizon=7)
     made.run(tmp_path / "y" / "b", planner__horizon=11)
@@ -167,6 +178,22 @@ def test_different_protocols_are_refused_and_can_be_allowed(tmp_path: Path, sett
     with pytest.raises(UserError, match=re.escape(f"{said}Report them apart, or allow it with --vary {setting}")):
         read_runs([a, b])
     assert len(read_runs([a, b], vary=[setting]).series) == 2
+
+
+def test_what_a_run_leaves_to_its_environment_is_what_the_environment_had(tmp_path: Path) -> None:
+    plain = made.run(tmp_path / "plain")
+    made.run(tmp_path / "told", environment__episode_decisions=100, seed=1)
+    with pytest.raises(UserError, match="environment.episode_decisions is none in .*plain and 100 in .*told"):
+        read_runs([tmp_path])
+    manifest = plain / "checkpoints" / "000004000" / "manifest.json"
+    manifest.parent.mkdir()
+    manifest.write_text(json.dumps({"meta": {"environment": {"action_repeat": 2, "episode_decisions": 100}}}))
+    told = [one.protocol["environment.episode_decisions"] for one in read_runs([tmp_path]).series]
+    assert told == [100, 100], "and both are one method"
+    assert read_runs([tmp_path]).methods() == ["ubp2"]
+    made.run(tmp_path / "shorter", environment__episode_decisions=50, seed=2)
+    with pytest.raises(UserError, match="environment.episode_decisions is 100 in .*plain and 50 in .*shorter"):
+        read_runs([plain, tmp_path / "shorter"])
 
 
 def test_budgets_may_differ_between_tasks_and_allowed_settings_are_named(tmp_path: Path) -> None:

@@ -143,6 +143,24 @@ def test_an_average_over_tasks_has_an_interval_of_its_own() -> None:
     assert grid.columns[-1] == "Average" and cells(grid)["ubp2"][-1] == "50.0 [50.0, 50.0]"
 
 
+def test_returns_of_several_tasks_have_ranks_and_no_mean() -> None:
+    """Pendulum counts in hundreds below zero, CartPole in hundreds above."""
+    levels = {"gym/Pendulum-v1": -900.0, "gym/CartPole-v1": 200.0}
+    runs = [
+        made.series(method, seed, (level + ahead,) * 2, task, metric="return")
+        for task, level in levels.items()
+        for method, ahead in (("ubp2", 50.0), ("mbp", 0.0))
+        for seed in range(2)
+    ]
+    scores = score(made.results(*runs))
+    grid = main_grid(scores, columns=("average", "rank", "regret"))
+    assert grid.columns[2:] == ("Rank",) and cells(grid)["mbp"] == ["-900.0 (0.0)", "200.0 (0.0)", "2.00"]
+    assert grid.notes[0] == "Returns have a scale of their own on each task: there is no average or regret over tasks."
+    assert len(intervals(scores).columns) == 2
+    alone = score(made.results(*(one for one in runs if one.task == "gym/CartPole-v1")))
+    assert main_grid(alone, columns=("rank", "regret")).columns[1:] == ("Rank", "Regret")
+
+
 def test_numbers_names_and_mistakes() -> None:
     assert [count(n) for n in (0, 500, 40_000, 200_000, 250_000, 1_000_000, 123_456)] == [
         *("0", "500", "40,000", "200k", "250k", "1M", "123,456")
@@ -250,6 +268,12 @@ def test_labels_needed_are_those_of_the_seeds_that_count() -> None:
     results = made.results(done, begun)
     needed = labels_needed(results, score(results))
     assert needed is not None and cells(needed)["ubp2, 80 %"] == ["20 (1 of 1)"]
+
+
+def test_labels_needed_stand_in_the_order_of_the_other_tables() -> None:
+    results = made.results(made.series("ubp2"), made.series("mbp"))
+    needed = labels_needed(results, score(results, order=["mbp", "ubp2"]))
+    assert needed is not None and [row.name.partition(",")[0] for row in needed.rows] == ["mbp"] * 3 + ["ubp2"] * 3
 
 
 def test_the_csv_of_intervals_and_areas_has_all_digits() -> None:

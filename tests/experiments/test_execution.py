@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,17 +15,13 @@ from pathlib import Path
 import pytest
 
 from tests.experiments.sweeps import waited
-from tests.experiments.test_cells import made as cells
 from ubp2.config.files import overridden
 from ubp2.config.presets import preset
-from ubp2.evaluation.results import Results
-from ubp2.experiments import execution, running
-from ubp2.experiments.catalogue import Acting, find
-from ubp2.experiments.cells import Cell, Group, groups
+from ubp2.experiments import execution
+from ubp2.experiments.catalogue import Acting
+from ubp2.experiments.cells import Cell, Group
 from ubp2.experiments.execution import Workers
-from ubp2.experiments.plans import How, Plan
-from ubp2.storage import locks, population
-from ubp2.storage.runs import Metrics
+from ubp2.storage import locks
 
 SMALL = [
     "model.width: 16",
@@ -162,24 +156,6 @@ def test_a_clip_that_cannot_be_made_does_not_end_the_command(tmp_path: Path, mon
     assert outcome.state == "finished"
 
 
-def test_a_folder_that_cannot_be_looked_at_for_once_can_still_be_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(running, "_EVERY", 0.01)
-    looks: list[None] = []
-    stopped = threading.Event()
-
-    def look() -> None:
-        looks.append(None)
-        if len(looks) == 1:
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-
-    with running.stopped_by_file(tmp_path, stopped.set, look):
-        assert waited(lambda: len(looks) > 1, 30)
-        (tmp_path / running.STOP).touch()
-        assert stopped.wait(30)
-
-
 def test_a_folder_that_somebody_writes_to_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execution, "_PATIENCE", 0.3)
     own = group(tmp_path)
@@ -282,25 +258,3 @@ def test_the_clip_is_of_the_controller_whose_success_counts(
     list(workers.run([own], clips=True))
     clip = str(own.folder / "clip.mp4")
     assert calls[1] == ["eval", str(own.folder), "--episodes", "1", *told, "--video", clip]
-
-
-def test_a_damaged_seed_does_not_keep_the_others_out_of_the_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (cell,) = cells(out=tmp_path, preset="cpu", tasks=("toy/reach",), methods=("ubp2",), seeds=2, steps=2000)
-    own, experiment = groups(cell)[0], find("table1")
-    plan = Plan(experiment, experiment.methods, [cell], [own], [], [], tmp_path)
-    reported: list[Results] = []
-    monkeypatch.setattr("ubp2.evaluation.report.write", lambda results, out, **_: reported.append(results) or out)
-    said: list[str] = []
-    running.run(plan, How(), said.append, train=False)
-    assert said == ["no run has been evaluated yet, so there is no report"] and not reported
-    with contextlib.ExitStack() as stack:
-        for run in population.create(stack, own.folder, cell.config, 2):
-            with Metrics(run.folder, tensorboard=False) as metrics:
-                metrics.write("eval", 2000, {"policy/success_any": 0.5})
-    (own.folder / "s1" / "metrics.jsonl").write_text("no json\n", encoding="utf-8")
-    running.run(plan, How(), said.append, train=False)
-    (results,) = reported
-    assert [one.seed for one in results.series] == [0] and results.missing("toy/reach", "UBP2") == [1]
-    assert "metrics.jsonl has a damaged line" in results.problems[0]

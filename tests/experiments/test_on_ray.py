@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,8 +15,10 @@ from ubp2.config.files import overridden
 from ubp2.config.presets import preset
 from ubp2.config.resolving import resolve
 from ubp2.errors import UserError
+from ubp2.experiments import on_ray
 from ubp2.experiments.cells import Cell, Group
-from ubp2.experiments.on_ray import RayWorkers
+from ubp2.experiments.on_ray import RayWorkers, fitting
+from ubp2.experiments.resources import Resources
 
 SMALL = {
     "model.width": 16,
@@ -67,6 +70,21 @@ def test_a_task_that_is_stopped_leaves_a_checkpoint(workers: RayWorkers, tmp_pat
     assert outcome.state == "stopped", outcome.reason
     log = endless.folder.with_name("seeds-0.log").read_text(encoding="utf-8")
     assert "stopped at decision" in log, "the run was asked to stop, and not killed"
+
+
+def test_a_task_asks_for_what_one_node_has_at_once() -> None:
+    nodes = [{"CPU": 32.0}, {"CPU": 4.0, "GPU": 1.0}, {"node:head": 1.0}]
+    assert fitting(16, 0.5, nodes) == (4, 0.5), "the node with the GPU has four cores"
+    assert fitting(16, 0, nodes) == (16, 0)
+    assert fitting(64, 2, nodes) == (4, 1)
+
+
+def test_groups_for_gpus_are_refused_where_there_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cores = SimpleNamespace(nodes=lambda: [{"Alive": True, "Resources": {"CPU": 8.0}}])
+    monkeypatch.setattr(on_ray, "connected", lambda address: cores)
+    made = RayWorkers(retries=0, say=lambda _: None, needs=lambda _: Resources(2, 0.25))
+    with pytest.raises(UserError, match=r"the plan asks for GPUs and no node .* resources: \{gpus: 0\}"):
+        next(made.run([group(tmp_path, "toy/reach", 300)], clips=False))
 
 
 def test_a_cluster_that_is_not_there_is_told_at_once() -> None:

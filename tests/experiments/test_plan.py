@@ -85,6 +85,19 @@ def test_a_longer_plan_costs_more_and_the_policy_costs_less(tmp_path: Path) -> N
     assert None not in seconds and seconds[0] < seconds[1] < 2 * seconds[0]  # type: ignore[operator]
 
 
+def test_updates_over_longer_sub_sequences_cost_more_too() -> None:
+    """They take nearly all the time of the preset best."""
+    near, far = (made("table-horizon", tasks=("door-close",), methods=(f"horizon-{h}",), preset="best", settings={
+        "evaluation.every": 0})[0] for h in (7, 11))  # fmt: skip
+    seconds = [given(costs.estimate(Group(cell, 0, 1), "best", 100, {}, "gpu").seconds) for cell in (near, far)]
+    assert (seconds[1] - 60) / (seconds[0] - 60) == pytest.approx(11 / 7, rel=0.01)
+    (short,) = made(
+        "table-horizon", tasks=("door-close",), methods=("horizon-11",), preset="best",
+        settings={"evaluation.every": 0, "training.horizon": 7},
+    )  # fmt: skip
+    assert given(costs.estimate(Group(short, 0, 1), "best", 100, {}, "gpu").seconds) < seconds[1]
+
+
 def test_evaluations_at_the_end_alone_cost_less_than_every_few_thousand_decisions() -> None:
     def seconds(every: int) -> float:
         (cell,) = made(tasks=("door-close",), methods=("ubp2",), settings={"evaluation.every": every})

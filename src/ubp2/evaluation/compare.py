@@ -27,7 +27,7 @@ class Duel(NamedTuple):
     """A against B on one task, or over all."""
 
     task: str | None  # None: the mean over tasks
-    values: tuple[float, float]
+    values: tuple[float, float]  # NaN, and the difference too: returns, over tasks with a scale each
     seeds: tuple[int, int]
     decisions: int
     difference: float
@@ -120,7 +120,10 @@ def _duels(results: Results, names: tuple[str, str]) -> tuple[list[Duel], list[s
     if not duels:
         raise UserError(f"nothing can be compared: {'; '.join(problems)}")
     if len(duels) > 1:
-        duels.append(_duel(None, groups, 0, None))
+        over_all = _duel(None, groups, 0, None)
+        if scale == 1:  # returns: who is better on each task can be averaged, by how much cannot
+            over_all = over_all._replace(values=(math.nan,) * 2, difference=math.nan, interval=(math.nan,) * 2)
+        duels.append(over_all)
     return duels, problems
 
 
@@ -175,9 +178,9 @@ def as_grid(comparison: Comparison) -> Grid:
     rows = []
     for duel in comparison.duels:
         cells = (
-            Cell(f"{duel.values[0]:.1f}", duel.values[0] > duel.values[1]),
-            Cell(f"{duel.values[1]:.1f}", duel.values[1] > duel.values[0]),
-            Cell(f"{duel.difference:+.1f}{_bracket(duel.interval, '+.1f')}", mark="*" if _apart(duel) else ""),
+            Cell(_number(duel.values[0], ".1f"), duel.values[0] > duel.values[1]),
+            Cell(_number(duel.values[1], ".1f"), duel.values[1] > duel.values[0]),
+            Cell(_number(duel.difference, "+.1f") + _bracket(duel.interval, "+.1f"), mark="*" if _apart(duel) else ""),
             Cell(f"{duel.improvement:.2f}{_bracket(duel.improvement_interval, '.2f')}"),
             Cell(GAP if duel.test is None or duel.test.refused else f"{duel.test.p:.3f}"),
             Cell(f"{duel.seeds[0]} / {duel.seeds[1]}"),
@@ -202,6 +205,10 @@ def _apart(duel: Duel) -> bool:
     return low > 0 or high < 0
 
 
+def _number(value: float, form: str) -> str:
+    return GAP if math.isnan(value) else f"{value:{form}}"
+
+
 def _bracket(interval: tuple[float, float], form: str) -> str:
     low, high = interval
     return "" if math.isnan(low) else f" [{low:{form}}, {high:{form}}]"
@@ -211,6 +218,8 @@ def _notes(comparison: Comparison, shown: Mapping[str, str]) -> list[str]:
     notes = ["Wilcoxon: exact signed-rank test, two-sided, over seeds that both have, each averaged over time."]
     if any(_apart(duel) for duel in comparison.duels):
         notes.insert(0, "An asterisk: the interval of the difference lies clear of 0.")
+    if math.isnan(comparison.duels[-1].difference):
+        notes.append("Returns have a scale of their own on each task: over all, only who is better counts.")
     for duel in comparison.duels:
         if duel.test and duel.test.refused and duel.task:
             notes.append(f"Not tested on {shown[duel.task]}: {duel.test.refused}.")

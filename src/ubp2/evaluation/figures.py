@@ -27,7 +27,7 @@ from ubp2.evaluation.looks import (
 )
 from ubp2.evaluation.plots import STYLE
 from ubp2.evaluation.results import Series
-from ubp2.evaluation.statistics import iqm_band, iqm_curve, standard_error
+from ubp2.evaluation.statistics import iqm_band, iqm_curve
 from ubp2.evaluation.summaries import bars, improvement, profiles
 
 if TYPE_CHECKING:  # matplotlib takes long to import, and only drawing needs it
@@ -37,17 +37,12 @@ if TYPE_CHECKING:  # matplotlib takes long to import, and only drawing needs it
 __all__ = ["bars", "bonuses", "improvement", "learning_curves", "profiles", "save"]
 
 Over = Literal["decisions", "labels"]
-Band = Literal["bootstrap", "standard error"]
 
-_BANDS = {"bootstrap": "95 % bootstrap interval", "standard error": "± one standard error over seeds"}
 _AXES = {"decisions": "decisions", "labels": "labels used"}
 
 
 def learning_curves(
-    series: Sequence[Series],
-    over: Over = "decisions",
-    interval: Band = "bootstrap",
-    titles: Mapping[str, str] | None = None,
+    series: Sequence[Series], over: Over = "decisions", titles: Mapping[str, str] | None = None
 ) -> Figure:
     """One panel a task: the interquartile mean over seeds of each method, with its interval.
 
@@ -58,9 +53,8 @@ def learning_curves(
     import matplotlib
     from matplotlib.figure import Figure
 
-    for name, value, known in (("over", over, _AXES), ("interval", interval, _BANDS)):
-        if value not in known:
-            raise UserError(f"learning curves are drawn {name} {' or '.join(known)}, got '{value}'")
+    if over not in _AXES:
+        raise UserError(f"learning curves are drawn over {' or '.join(_AXES)}, got '{over}'")
     tasks = by_task(series)
     columns = columns_for(len(tasks))
     rows, width = -(-len(tasks) // columns), {1: 4.6, 2: 3.0, 3: 2.5}.get(columns, 2.1)
@@ -71,7 +65,7 @@ def learning_curves(
         figure.set_layout_engine("constrained", hspace=0.06, wspace=0.04)
         grid = figure.subplots(rows, columns, squeeze=False, sharex=len(set(ends)) == 1, sharey=metrics == {"success"})
         for number, (task, axes, end) in enumerate(zip(tasks, grid.flat, ends, strict=False)):
-            _draw_task(axes, curves[task], interval)
+            _draw_task(axes, curves[task])
             if over == "labels":
                 _draw_ends(axes, curves[task], tasks[task])
             runs = [own for seeds in tasks[task].values() for own in seeds]
@@ -89,7 +83,7 @@ def learning_curves(
             for method, seeds in groups.items()
             if seeds and not curves[task][method][0].size
         ]
-        legend(figure, _methods(tasks), _note(tasks, interval, over, lost))
+        legend(figure, _methods(tasks), _note(tasks, over, lost))
     return figure
 
 
@@ -110,18 +104,14 @@ def _ends(curves: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray]]]) -> 
     return [max(ends)] * len(ends) if max(ends) <= 2.5 * min(ends) else ends
 
 
-def _draw_task(axes: Axes, curves: Mapping[str, tuple[np.ndarray, np.ndarray]], interval: Band) -> None:
+def _draw_task(axes: Axes, curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
     shade = 0.18 if len(curves) <= 4 else 0.1
     for number, (x, values) in enumerate(curves.values()):
         if not x.size:
             continue
         own, middle = look(number), iqm_curve(values)
         if len(values) > 1:
-            if interval == "bootstrap":
-                low, high = iqm_band(values)
-            else:
-                error = np.array([standard_error(scores) for scores in values.T])
-                low, high = middle - error, middle + error
+            low, high = iqm_band(values)
             axes.fill_between(x, low, high, color=own.colour, alpha=shade, linewidth=0, zorder=2)
         every = (0.02 + 0.03 * number, 0.24) if x.size > 6 else None
         axes.plot(
@@ -193,11 +183,11 @@ def _methods(tasks: Tasks) -> list:
     ]
 
 
-def _note(tasks: Tasks, interval: Band, over: Over, lost: Sequence[str]) -> str:
+def _note(tasks: Tasks, over: Over, lost: Sequence[str]) -> str:
     counts = {len(seeds) for groups in tasks.values() for seeds in groups.values()}
     parts = ["Line: interquartile mean over seeds" if max(counts) > 1 else "Line: the only seed"]
     if max(counts) > 1:
-        parts.append(f"shaded: {_BANDS[interval]}" + (" (one seed has none)" if 1 in counts else ""))
+        parts.append("shaded: 95 % bootstrap interval" + (" (one seed has none)" if 1 in counts else ""))
     if over == "labels":
         parts.append("hollow: the end of training")
     if any(budget_of(own for seeds in groups.values() for own in seeds) for groups in tasks.values()):

@@ -94,10 +94,9 @@ def task_curves(groups: Mapping[str, Sequence[Series]]) -> dict[str, np.ndarray]
     return {method: values[owners == method] for method, seeds in groups.items() if seeds}
 
 
-def task_scores(groups: Mapping[str, Sequence[Series]], at: str = "over time") -> dict[str, np.ndarray]:
-    """One number a run of each method on a task: its mean over evaluations, or its last one (`at="final"`)."""
-    curves = task_curves(groups)
-    return {method: own[:, -1] if at == "final" else own.mean(axis=1) for method, own in curves.items()}
+def task_scores(groups: Mapping[str, Sequence[Series]]) -> dict[str, np.ndarray]:
+    """One number a run of each method on a task: its mean over evaluations."""
+    return {method: own.mean(axis=1) for method, own in task_curves(groups).items()}
 
 
 def title_of(task: str, titles: Mapping[str, str] | None = None) -> str:

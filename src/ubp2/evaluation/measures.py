@@ -88,10 +88,9 @@ def intervals(scores: Scores) -> Grid:
         low, high = statistics.over_time_interval(groups)
         return _recorded(records, "average", method, value, (scores.scale * low, scores.scale * high))
 
-    several = len(scores.tasks) > 1
-    last = ("Average",) if several else ()
+    last = ("Average",) if scores.averaged else ()
     rows = tuple(
-        Row(m, (*(cell(m, task) for task in scores.tasks), *((average(m),) if several else ()))) for m in scores.methods
+        Row(m, (*(cell(m, task) for task in scores.tasks), *(average(m) for _ in last))) for m in scores.methods
     )
     columns = (*(titles(scores.tasks)[task] for task in scores.tasks), *last)
     note = "In brackets: 95 % bootstrap interval, seeds drawn again within each task (stratified), 5000 times."
@@ -132,7 +131,7 @@ def labels_needed(results: Results, scores: Scores) -> Grid | None:
             if one.metric == "success" and not np.isnan(one.labels).any() and not one.protocol.get("ceiling")
         ]
 
-    known = [one for task in results.tasks() for method in results.methods() for one in known_of(task, method)]
+    known = [one for task in scores.tasks for method in scores.methods for one in known_of(task, method)]
     if not any(one.labels.any() for one in known):
         return None
     tasks = [task for task in scores.tasks if any(one.task == task for one in known)]
@@ -151,7 +150,7 @@ def labels_needed(results: Results, scores: Scores) -> Grid | None:
 
     rows = tuple(
         Row(f"{method}, {level:.0%}".replace("%", " %"), tuple(cell(method, level, task) for task in tasks))
-        for method in results.methods()
+        for method in scores.methods
         if any(one.method == method for one in known)
         for level in LEVELS
     )

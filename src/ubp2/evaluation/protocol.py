@@ -186,7 +186,9 @@ def _shown(value: Any) -> str:
 
 def same_method(first: tuple[Path, Config], other: tuple[Path, Config], name: str) -> None:
     """Refuse to pool runs under one name that differ in their method."""
-    a, b = (method_settings(config) | {"agent": config.agent} for _, config in (first, other))
+    configs = [first[1], other[1]]
+    told = zip(settings_side_by_side(configs), configs, strict=True)
+    a, b = (own | {"agent": config.agent} for own, config in told)
     for setting in sorted(_differing([a, b])):
         raise UserError(
             f"both called '{name}', {first[0]} and {other[0]} differ in {setting}: {_shown(a.get(setting))} and "

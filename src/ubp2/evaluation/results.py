@@ -6,6 +6,8 @@ be read is told in one sentence and left out; runs that may not be compared are 
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -22,9 +24,10 @@ from ubp2.evaluation.curves import Curve, RunCurves
 from ubp2.storage import population
 from ubp2.storage.runs import Run, read_metrics
 
-__all__ = ["Controller", "Results", "Series", "checked", "read_runs"]
+__all__ = ["Controller", "Results", "Series", "checked", "read_apart", "read_runs"]
 
 Controller = Literal["acting", "planner", "policy"]
+_LEFT_OPEN = ("environment.action_repeat", "environment.episode_decisions")  # null: as the environment has it
 _SCORES = (("success_any", "success"), ("return", "return"))  # in a row of metrics, and as a series calls it
 
 
@@ -113,6 +116,38 @@ def read_runs(
         vary: Settings of the protocol that may differ.
         metric: success or return; None: success where there is one, else the return.
     """
+    return checked(_read_all(folders, controller, names or {}, vary, metric), vary)
+
+
+def read_apart(
+    folders: Iterable[Path | str],
+    *,
+    controller: Controller = "acting",
+    names: Mapping[Path, str] | None = None,
+    vary: Collection[str] = (),
+) -> dict[str, Results]:
+    """What `read_runs` reads by the metric of its tasks, success first: no table is over both."""
+    whole = _read_all(folders, controller, names or {}, vary, None)
+    metrics: dict[str, str] = {}
+    for one in whole.series:
+        metrics.setdefault(one.task, one.metric)
+
+    def only(metric: str) -> Results:
+        series = tuple(one for one in whole.series if metrics[one.task] == metric)
+        wanted = {key: seeds for key, seeds in whole.wanted.items() if metrics[key[0]] == metric}
+        return checked(replace(whole, series=series, wanted=wanted), vary)
+
+    return {metric: only(metric) for _, metric in _SCORES if metric in metrics.values()}
+
+
+def _read_all(
+    folders: Iterable[Path | str],
+    controller: Controller,
+    names: Mapping[Path, str],
+    vary: Collection[str],
+    metric: str | None,
+) -> Results:
+    """Everything that can be read, not yet held against each other."""
     protocol.check_vary(vary)
     problems: list[str] = []
     read: dict[Path, _Read] = {}
@@ -129,11 +164,11 @@ def read_runs(
                     read[path.resolve()] = _read(path, controller, siblings, metric)
                 except (UserError, OSError) as error:
                     problems.append(str(error))
-    runs = _named(list(read.values()), names or {}, vary)
+    runs = _named(list(read.values()), names, vary)
     wanted: dict[tuple[str, str], frozenset[int]] = defaultdict(frozenset)
     for run in runs:
         wanted[run.series.task, run.series.method] |= run.siblings | {run.series.seed}
-    return checked(Results(tuple(run.series for run in runs), tuple(dict.fromkeys(problems)), dict(wanted)), vary)
+    return Results(tuple(run.series for run in runs), tuple(dict.fromkeys(problems)), dict(wanted))
 
 
 def checked(results: Results, vary: Collection[str] = ()) -> Results:
@@ -147,9 +182,31 @@ def checked(results: Results, vary: Collection[str] = ()) -> Results:
                 f"seed {one.seed} of {one.method} on {one.task} is there twice; {_where(first)} counts and "
                 f"{_where(one)} does not"
             )
-    series = tuple(seen.values())
+    series = tuple(_told(list(seen.values())))
     protocol.check([protocol.Bound(one.task, _where(one), one.protocol) for one in series], vary)
     return replace(results, series=series, problems=tuple(problems))
+
+
+def _told(series: Sequence[Series]) -> Iterator[Series]:
+    """The series; where one leaves to the environment what another names, with what its environment had.
+
+    A run that has no checkpoint any more does not tell, and stays as it is.
+    """
+    for one in series:
+        changed = {}
+        for setting in _LEFT_OPEN:
+            own = [other.protocol.get(setting) for other in series if other.task == one.task]
+            if one.protocol.get(setting, "") is None and any(own):
+                changed[setting] = _environment(one).get(setting.rpartition(".")[2])
+        yield replace(one, protocol={**one.protocol, **changed}) if changed else one
+
+
+def _environment(series: Series) -> Mapping[str, Any]:
+    """What a checkpoint of the run says of its environment; nothing where there is none."""
+    for path in (series.folder or Path("nowhere")).glob("checkpoints/*/manifest.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            return dict(json.loads(path.read_text(encoding="utf-8"))["meta"]["environment"])
+    return {}
 
 
 def _where(series: Series) -> str:

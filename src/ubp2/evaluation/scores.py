@@ -57,6 +57,11 @@ class Scores(NamedTuple):
         some = [method for method in self.methods if any((task, method) in self.entries for task in self.tasks)]
         return [task for task in self.tasks if some and all((task, method) in self.entries for method in some)]
 
+    @property
+    def averaged(self) -> bool:
+        """Whether there is an average over tasks: several, of one scale, which returns have not."""
+        return len(self.tasks) > 1 and self.scale == 100
+
 
 def titles(tasks: Sequence[str]) -> dict[str, str]:
     """Tasks as a reader calls them: metaworld/door-close is Door Close, unless two would be called the same."""

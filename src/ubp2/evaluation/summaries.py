@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,13 +25,11 @@ if TYPE_CHECKING:  # matplotlib takes long to import, and only drawing needs it
 
 __all__ = ["bars", "improvement", "profiles"]
 
-At = Literal["over time", "final"]
-
-_SCORES = {"over time": "success averaged over time", "final": "success at the last common evaluation"}
+_SCORE = "success averaged over time"
 _BAR = 0.24  # inches
 
 
-def profiles(series: Sequence[Series], at: At = "over time") -> Figure:
+def profiles(series: Sequence[Series]) -> Figure:
     """Share of runs above each success rate, a line a method, over the tasks that all methods have.
 
     A method without a number on any task is left out, and costs the others nothing.
@@ -42,7 +40,7 @@ def profiles(series: Sequence[Series], at: At = "over time") -> Figure:
 
     tasks = by_task(series)
     methods = list(next(iter(tasks.values())))
-    found = _scores(tasks, at).values()
+    found = _scores(tasks).values()
     shown = [method for method in methods if any(method in own for own in found)]
     scores = [own for own in found if shown and len(own) == len(shown)]
     if not scores:
@@ -67,7 +65,7 @@ def profiles(series: Sequence[Series], at: At = "over time") -> Figure:
                 thresholds, share, **own.line, linewidth=1.4, markevery=every, drawstyle="steps-post", label=label
             )
             single = single and bool(np.isnan(low).all())
-        axes.set(xlim=(0, 1), ylim=(-0.03, 1.03), xlabel=f"τ: {_SCORES[at]} (%)", ylabel="runs above τ (%)")
+        axes.set(xlim=(0, 1), ylim=(-0.03, 1.03), xlabel=f"τ: {_SCORE} (%)", ylabel="runs above τ (%)")
         axes.xaxis.set_major_formatter(PercentFormatter(1, symbol=""))
         axes.yaxis.set_major_formatter(PercentFormatter(1, symbol=""))
         shade = "" if single else "; shaded: 95 % stratified bootstrap interval"
@@ -76,7 +74,7 @@ def profiles(series: Sequence[Series], at: At = "over time") -> Figure:
     return figure
 
 
-def improvement(series: Sequence[Series], reference: str, at: At = "over time") -> Figure:
+def improvement(series: Sequence[Series], reference: str) -> Figure:
     """Probability that a run of `reference` is better than one of each other method, on the tasks that both have."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -85,7 +83,7 @@ def improvement(series: Sequence[Series], reference: str, at: At = "over time") 
     methods = list(next(iter(tasks.values())))
     if reference not in methods:
         raise unknown_name("method", reference, methods)
-    pairs, scores = {}, _scores(tasks, at)
+    pairs, scores = {}, _scores(tasks)
     for other in methods:
         both = [own for own in scores.values() if {reference, other} <= set(own)]
         if other != reference and both:
@@ -101,7 +99,7 @@ def improvement(series: Sequence[Series], reference: str, at: At = "over time") 
         same = len(set(counts.values())) == 1
         labels = [other if same else f"{other}\n{count}" for other, count in counts.items()]
         axes.set_yticks(range(len(pairs)), labels, fontsize=7)
-        axes.set(xlim=(0, 1), ylim=(len(pairs) - 0.5, -0.5), xlabel=f"P({reference} better), by {_SCORES[at]}")
+        axes.set(xlim=(0, 1), ylim=(len(pairs) - 0.5, -0.5), xlabel=f"P({reference} better), by {_SCORE}")
         axes.axvline(0.5, color="0.4", linewidth=1.0, linestyle="--", zorder=1)
         axes.grid(axis="y", visible=False)
         axes.set_title(f"Probability that {reference} improves on", fontsize=8.5)
@@ -134,16 +132,14 @@ def _tasks(count: int) -> str:
     return "1 task" if count == 1 else f"{count} tasks"
 
 
-def _scores(tasks: Tasks, at: At) -> dict[str, dict[str, np.ndarray]]:
+def _scores(tasks: Tasks) -> dict[str, dict[str, np.ndarray]]:
     """Success of each run of each method on each task; returns are refused: each task has a scale of its own."""
-    if at not in _SCORES:
-        raise UserError(f"runs are scored {' or '.join(_SCORES)}, got '{at}'")
     for task, groups in tasks.items():
         if any(own.metric != "success" for seeds in groups.values() for own in seeds):
             raise UserError(
                 f"only success rates can be summed up over tasks, and {task} has none: its score is a return"
             )
-    return {task: task_scores(groups, at) for task, groups in tasks.items()}
+    return {task: task_scores(groups) for task, groups in tasks.items()}
 
 
 def bars(series: Sequence[Series], titles: Mapping[str, str] | None = None) -> Figure:

@@ -47,13 +47,15 @@ class _Side(NamedTuple):
 def main_grid(scores: Scores, *, published: Mapped | None = None, columns: Sequence[str] = ("average", "rank")) -> Grid:
     """The table as it is shown: each method, and below it the paper's numbers and the difference, where there are any.
 
-    Averages, ranks and regrets, the paper's too, are over the tasks on which all methods shown have a number.
+    Averages, ranks and regrets, the paper's too, are over the tasks on which all methods shown have a number. Returns
+    of several tasks have ranks alone.
     """
     for name in columns:
         if name not in COLUMNS:
             raise unknown_name("column", name, COLUMNS)
     published = published or {}
-    columns = [name for name in columns if len(scores.tasks if name == "average" else scores.methods) > 1]
+    asked = [name for name in columns if len(scores.tasks if name == "average" else scores.methods) > 1]
+    columns = asked if scores.averaged or len(scores.tasks) < 2 else [name for name in asked if name == "rank"]
     ours = _side(scores, columns, lambda task, method: scores.entries.get((task, method)))
     paper = _side(scores, columns, lambda task, method: published.get(method, {}).get(task), ours.over)
     rows: list[Row] = []
@@ -74,7 +76,7 @@ def main_grid(scores: Scores, *, published: Mapped | None = None, columns: Seque
         "Method",
         (*(names[task] for task in scores.tasks), *(COLUMNS[name][0] for name in columns)),
         tuple(rows),
-        tuple(_notes(scores, ours.over, paper.totals if paper.there.any() else {})),
+        (*_left_out(asked, columns), *_notes(scores, ours.over, paper.totals if paper.there.any() else {})),
         len(columns),
         tuple(_records(scores, published)),
     )
@@ -133,6 +135,13 @@ def _number(value: float, name: str) -> str:
 
 def _signed(value: float) -> str:
     return GAP if math.isnan(value) else f"{value:+.1f}"
+
+
+def _left_out(asked: Sequence[str], columns: Sequence[str]) -> Iterator[str]:
+    """Why last columns that were asked for are not there."""
+    if len(columns) < len(asked):
+        told = " or ".join(name for name in asked if name not in columns)
+        yield f"Returns have a scale of their own on each task: there is no {told} over tasks."
 
 
 def _notes(scores: Scores, over: np.ndarray, paper: Mapping[str, np.ndarray]) -> Iterator[str]:

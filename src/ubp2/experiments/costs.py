@@ -27,7 +27,7 @@ class Rate(NamedTuple):
 
     planning: tuple[float, float]
     policy: tuple[float, float]
-    horizon: int = 0  # of the plans that were measured
+    horizon: int = 0  # of the plans and the updates that were measured
 
 
 # By device and preset; MODEL_FREE agents under "pebble". Measured on an H200 with 16 cores, and on two CPU cores.
@@ -102,15 +102,18 @@ def rates_seen(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def _modelled(config: Config, rate: Rate, seeds: int, left: int, episode_decisions: int) -> float:
-    """Seconds by a rate: planning while labels last, the policy afterwards, and evaluations."""
+    """Seconds by a rate: updates, plans while labels last, and evaluations. Both grow with their horizons."""
     planning, policy = (a + b * seeds for a, b in (rate.planning, rate.policy))
-    planning = policy + (planning - policy) * (config.planner.horizon / rate.horizon if rate.horizon else 1)
+    plan, updates = planning - policy, policy
+    if rate.horizon:
+        plan *= config.planner.horizon / rate.horizon
+        updates *= given(config.training.horizon) / rate.horizon
     prefs = config.preferences
     asking = min(given(prefs.budget) / prefs.per_session * prefs.every, config.steps) / config.steps
-    mean = policy if config.agent in MODEL_FREE else asking * planning + (1 - asking) * policy
+    mean = updates + asking * plan
     often = left / config.evaluation.every if config.evaluation.every else 1.0  # 0: at the end alone
     rounds = often * config.evaluation.episodes / config.evaluation.workers
-    looked = sum(policy if name == "policy" else planning for name in config.evaluation.controllers)
+    looked = sum(policy + (name != "policy") * plan for name in config.evaluation.controllers)
     return (left * mean + rounds * episode_decisions * looked) / 1e3
 
 

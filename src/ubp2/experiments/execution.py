@@ -28,7 +28,7 @@ from ubp2.signals import CHECKPOINTED
 from ubp2.storage import locks, population
 from ubp2.storage.recognising import is_run
 
-__all__ = ["Outcome", "Workers", "command", "decision", "failure", "label", "labels", "last_row", "written"]
+__all__ = ["Outcome", "Workers", "command", "cut_off", "decision", "failure", "label", "labels", "last_row", "written"]
 
 _PATIENCE = 120.0  # seconds; a server of shared folders gives up the locks of a dead machine after about 90
 _TAILS = (2**16, 2**20)  # bytes of metrics that are read from the end; the rows of 5,000 decisions take about 2**16
@@ -98,8 +98,13 @@ def failure(group: Group) -> str:
         return ""
 
 
+def cut_off(group: Group) -> bool:
+    """Whether the making of its clip was interrupted."""
+    return _filming(group).exists()
+
+
 class Workers:
-    """Runs groups side by side, `jobs` at a time; `stop` ends all of them with a checkpoint."""
+    """Runs groups side by side, `jobs` at a time; `stop` ends all of them with a checkpoint, `kill` without."""
 
     def __init__(self, jobs: int, retries: int, say: Callable[[str], None]) -> None:
         self._jobs = jobs
@@ -110,18 +115,28 @@ class Workers:
         self._children: set[subprocess.Popen[bytes]] = set()
 
     def run(self, groups: Sequence[Group], clips: bool) -> Iterator[Outcome]:
-        """Train every group; yields each as it ends, whatever became of it."""
+        """Train every group, and film it; yields each as it ends, whatever became of it."""
         with ThreadPoolExecutor(self._jobs) as pool:
             for future in as_completed([pool.submit(self._train, group, clips) for group in groups]):
                 yield future.result()
 
     def stop(self) -> None:
-        """Ask every child to write a checkpoint and leave; a second time kills them."""
+        """Ask every child to write a checkpoint and leave; a second time does nothing."""
         with self._lock:
-            for child in self._children:
-                with suppress(ProcessLookupError):
-                    child.send_signal(signal.SIGKILL if self._stopping.is_set() else signal.SIGTERM)
+            if not self._stopping.is_set():
+                self._stopping.set()
+                self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End every child at once."""
+        with self._lock:
             self._stopping.set()
+            self._send(signal.SIGKILL)
+
+    def _send(self, number: int) -> None:
+        for child in self._children:
+            with suppress(ProcessLookupError):
+                child.send_signal(number)
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -129,13 +144,16 @@ class Workers:
     def _train(self, group: Group, clips: bool) -> Outcome:
         with suppress(OSError):
             _failed(group).unlink()
-        outcome = self._tried(group, clips)
+        outcome = Outcome(group, "finished") if group.finished else self._tried(group)
+        if outcome.state == "finished" and clips and group.first == 0:
+            with suppress(UserError, OSError):  # a full disk does not undo what was learned
+                self._film(group)
         if outcome.state == "failed":
             with suppress(OSError):  # a full disk may be why
                 _failed(group).write_text(outcome.reason, encoding="utf-8")
         return outcome
 
-    def _tried(self, group: Group, clips: bool) -> Outcome:
+    def _tried(self, group: Group) -> Outcome:
         code = 0
         for attempt in range(1, self._retries + 2):
             if self._stopping.is_set():
@@ -148,15 +166,27 @@ class Workers:
             except OSError as error:
                 return Outcome(group, "failed", attempt, f"cannot start or write: {error}")
             if code == 0:
-                if clips and group.first == 0:
-                    with suppress(UserError, OSError):  # a full disk does not undo what was learned
-                        _film(group, self._call)
                 return Outcome(group, "finished", attempt)
             if code == CHECKPOINTED or self._stopping.is_set():
                 return Outcome(group, "stopped", attempt)
             if attempt <= self._retries:
                 self._say(f"{label(group)}: ended with code {code}, tried again ({attempt} of {self._retries})")
         return Outcome(group, "failed", self._retries + 1, f"code {code}; {_last_words(_log(group))}")
+
+    def _film(self, group: Group) -> None:
+        """A clip of what the first seed has learned, beside its run; a machine that cannot render goes without.
+
+        A file says that it is being made, so that the next command knows of one that was interrupted.
+        """
+        run, mark = population.members(group.folder)[0], _filming(group)
+        clip, who = run / "clip.mp4", group.cell.controller
+        if not clip.exists():
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
+            told = [] if who == "acting" else ["--controller", who]  # at the end the policy acts, as in ubp2 eval
+            self._call(["eval", str(run), "--episodes", "1", *told, "--video", str(clip)], _log(group))
+        if clip.exists() or not self._stopping.is_set():
+            mark.unlink(missing_ok=True)
 
     def _make_room(self, group: Group) -> None:
         """Wait for whoever still writes to the folder; remove it if its runs ended before their first checkpoint.
@@ -202,15 +232,6 @@ class Workers:
                     self._children.discard(child)
 
 
-def _film(group: Group, call: Callable[[list[str], Path], int]) -> None:
-    """A clip of what the first seed has learned, beside its run; a machine that cannot render goes without."""
-    run = population.members(group.folder)[0]
-    clip, who = run / "clip.mp4", group.cell.controller
-    if not clip.exists():
-        told = [] if who == "acting" else ["--controller", who]  # at the end of a run the policy acts, as in ubp2 eval
-        call(["eval", str(run), "--episodes", "1", *told, "--video", str(clip)], _log(group))
-
-
 def _resumable(group: Group) -> bool:
     """Whether any seed in the folder has a checkpoint; `ubp2 train --resume` knows whether all can go on from one.
 
@@ -247,6 +268,10 @@ def written(folder: Path) -> bool:
 
 def _log(group: Group) -> Path:
     return group.folder.with_name(f"{group.folder.name}.log")
+
+
+def _filming(group: Group) -> Path:
+    return group.folder.with_name(f"{group.folder.name}.filming")
 
 
 def _failed(group: Group) -> Path:

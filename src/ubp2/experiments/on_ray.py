@@ -10,7 +10,7 @@ import re
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from ubp2.experiments.cells import Group
 from ubp2.experiments.execution import Outcome, Workers, label
 from ubp2.experiments.resources import Resources
 
-__all__ = ["RayWorkers", "connected"]
+__all__ = ["RayWorkers", "connected", "fitting", "nodes_of"]
 
 FORCE_AFTER = 120  # seconds; a worker that is killed takes its run along, which still writes a checkpoint
 
@@ -49,13 +49,18 @@ class RayWorkers:
     def run(self, groups: Sequence[Group], clips: bool) -> Iterator[Outcome]:
         """Train every group; yields each as it ends, whatever became of it."""
         ray = self._ray
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        nodes, needs = nodes_of(ray), [self._needs(group) for group in groups]
         cores, devices = (sum(node.get(kind, 0) for node in nodes) for kind in ("CPU", "GPU"))
         self._say(f"Ray: {len(nodes)} nodes, {cores:.0f} cores, {devices:.0f} GPUs")
+        if not devices and any(own.gpus for own in needs):
+            raise UserError(
+                "the plan asks for GPUs and no node of the Ray cluster has one; add such a node, choose the preset "
+                "cpu, or train on cores with resources: {gpus: 0} in the file of a sweep"
+            )
         train = ray.remote(_train)
-        for group in groups:
-            options = _fitting(self._needs(group), nodes)
-            task = train.options(**options, max_retries=self._retries, retry_exceptions=[RunFailed])
+        for group, own in zip(groups, needs, strict=True):
+            cpus, gpus = fitting(own.cpus, own.gpus, nodes)
+            task = train.options(num_cpus=cpus, num_gpus=gpus, max_retries=self._retries, retry_exceptions=[RunFailed])
             self._tasks[task.remote(_absolute(group), clips)] = group
         waiting = list(self._tasks)
         asked = 0
@@ -70,6 +75,10 @@ class RayWorkers:
 
     def stop(self) -> None:
         """Cancel every task: those that train write a checkpoint first."""
+        self._stopping.set()
+
+    def kill(self) -> None:
+        """Nothing more than `stop`: workers that do not leave are killed after a while."""
         self._stopping.set()
 
     def close(self) -> None:
@@ -102,10 +111,8 @@ def _train(group: Group, clips: bool) -> str:
     threading.Thread(target=work).start()
     before = signal.signal(signal.SIGINT, lambda *_: asked.set())  # how Ray cancels, as often as it likes
     try:
-        stopped = False
         while not done.wait(0.2):  # short, because that interrupt wakes nobody up
-            if asked.is_set() and not stopped:
-                stopped = True
+            if asked.is_set():
                 workers.stop()
     finally:
         signal.signal(signal.SIGINT, before)
@@ -115,10 +122,15 @@ def _train(group: Group, clips: bool) -> str:
     return outcome.state
 
 
-def _fitting(needs: Resources, nodes: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Options of a task; not more than the largest node has, where it would wait for ever."""
-    cores, devices = (max(node.get(kind, 0) for node in nodes) for kind in ("CPU", "GPU"))
-    return {"num_cpus": min(needs.cpus, cores), "num_gpus": min(needs.gpus, devices)}
+def nodes_of(ray: Any) -> list[Mapping[str, float]]:
+    """What each node of the cluster has, by kind."""
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def fitting(cpus: float, gpus: float, nodes: Sequence[Mapping[str, float]]) -> tuple[float, float]:
+    """As many of these as one node has at once; for more a task would wait for ever. GPUs go before cores."""
+    gpus = min(gpus, max((node.get("GPU", 0) for node in nodes), default=0))
+    return min(cpus, max((node.get("CPU", 0) for node in nodes if node.get("GPU", 0) >= gpus), default=0)), gpus
 
 
 def _absolute(group: Group) -> Group:

@@ -57,7 +57,7 @@ def _run(args: Reproduce) -> Summary:
     made = plans.plan(wanted, how, out)
     say(plans.describe(made))
     if args.dry_run:
-        return Summary(made, [], None)
+        return Summary(made, [], [])
     with running.only_one(out):
         return running.run(made, how, say, train=not args.report_only)
 

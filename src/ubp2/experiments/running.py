@@ -10,17 +10,18 @@ import os
 import shlex
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ubp2 import signals
 from ubp2.errors import UserError
 from ubp2.experiments import costs
 from ubp2.experiments.board import Board
 from ubp2.experiments.cells import Group
-from ubp2.experiments.execution import Outcome, Workers, label
+from ubp2.experiments.execution import Outcome, Workers, cut_off, label
 from ubp2.experiments.on_ray import RayWorkers
 from ubp2.experiments.plans import How, Plan, refreshed
 from ubp2.signals import CHECKPOINTED
@@ -28,12 +29,16 @@ from ubp2.storage import locks
 from ubp2.storage.database import disk_errors
 from ubp2.terminal.progress import Progress
 
+if TYPE_CHECKING:  # numpy takes long to import, and a plan needs none of it
+    from ubp2.evaluation.results import Results
+
 __all__ = ["STOP", "Answer", "Summary", "answer", "run", "stopped_by_file"]
 
 Answer = tuple[dict[str, Any], str, int]  # data, text, exit code: what a command answers
 Say = Callable[[str], None]
 
 STOP = "stop"
+_AT_ONCE = 2.0  # seconds in which several signals are one request
 _EVERY = 2.0  # seconds between two looks at the folders
 
 
@@ -43,7 +48,7 @@ class Summary:
 
     plan: Plan
     outcomes: list[Outcome]
-    page: Path | None
+    pages: list[Path]  # of the report; a second one where tasks have different scores
 
     def groups_in(self, state: str) -> list[Outcome]:
         return [outcome for outcome in self.outcomes if outcome.state == state]
@@ -62,18 +67,18 @@ def only_one(out: Path) -> Iterator[None]:
 
 
 def run(made: Plan, how: How, say: Say, *, train: bool = True) -> Summary:
-    """Train what is missing and report; the caller holds the folder (`only_one`)."""
+    """Train what is missing, film what was cut off, and report; the caller holds the folder (`only_one`)."""
     (made.out / STOP).unlink(missing_ok=True)
-    outcomes = _execute(made, how) if train and made.missing else []
+    left = [group for group in made.groups if not group.finished or (how.clips and cut_off(group))]
+    outcomes = _execute(made, how, left) if train and left else []
     return Summary(made, outcomes, _report(refreshed(made), outcomes, say))
 
 
-def _execute(made: Plan, how: How) -> list[Outcome]:
-    """Train the missing groups; Ctrl-C, SIGTERM or the file let every run write a checkpoint."""
-    missing = made.missing
-    total = sum(group.cell.config.steps for group in missing)
-    board = Board(missing)
-    start = sum(group.decision for group in missing)
+def _execute(made: Plan, how: How, left: Sequence[Group]) -> list[Outcome]:
+    """Train the groups that are left; Ctrl-C, SIGTERM or the file let every run write a checkpoint."""
+    total = sum(group.cell.config.steps for group in left)
+    board = Board(left)
+    start = sum(group.decision for group in left)
     with Progress(total, quiet=how.quiet, start=start, above=board.drawn) as progress:
         workers = _workers(made, how, progress.note)
 
@@ -84,16 +89,33 @@ def _execute(made: Plan, how: How) -> list[Outcome]:
 
         with (
             contextlib.closing(workers),
-            signals.heard(lambda _: workers.stop()),
+            signals.heard(on_signal(workers)),
             stopped_by_file(made.out, workers.stop, look),
         ):
             outcomes = []
-            for outcome in workers.run(missing, clips=how.clips):
+            for outcome in workers.run(left, clips=how.clips):
                 outcomes.append(outcome)
-                progress.note(f"[{len(outcomes)}/{len(missing)}] {label(outcome.group)}: {outcome.state}")
+                progress.note(f"[{len(outcomes)}/{len(left)}] {label(outcome.group)}: {outcome.state}")
                 if outcome.reason:
                     progress.note(f"  {outcome.reason}")
     return outcomes
+
+
+def on_signal(workers: Workers | RayWorkers) -> Callable[[int], None]:
+    """What signals do: the first lets every run write a checkpoint, a later one ends them at once.
+
+    Two at once are one request: Ctrl-C may come from the terminal and from whoever started this command.
+    """
+    first: list[float] = []
+
+    def hear(_: int) -> None:
+        first.append(time.monotonic())
+        if first[-1] - first[0] > _AT_ONCE:
+            workers.kill()
+        else:
+            workers.stop()
+
+    return hear
 
 
 def _workers(made: Plan, how: How, say: Say) -> Workers | RayWorkers:
@@ -126,46 +148,71 @@ def stopped_by_file(out: Path, stop: Callable[[], None], look: Callable[[], None
         thread.join()
 
 
-def _report(made: Plan, outcomes: Sequence[Outcome], say: Say) -> Path | None:
-    """The page of what there is; None before the first evaluation."""
-    from ubp2.evaluation import report
-    from ubp2.evaluation.results import read_runs
+def _report(made: Plan, outcomes: Sequence[Outcome], say: Say) -> list[Path]:
+    """The pages of what there is, one for each kind of score; none before the first evaluation."""
+    from ubp2.evaluation.results import read_apart
 
-    own = made.experiment
     begun = {group.folder: group.cell.method for group in made.groups if group.folder.is_dir()}
     titles = {method.name: method.title for method in made.methods}
-    wanted = {(cell.task, titles[cell.method]): frozenset(range(cell.seeds)) for cell in made.cells}
-    published = {titles[name]: row for name, row in own.published.items() if name in titles}
     problems = [f"{label(outcome.group)} {outcome.state}: {outcome.reason}" for outcome in outcomes if outcome.reason]
+    pages: list[Path] = []
     try:
-        results = read_runs(
+        found = read_apart(
             list(begun),
-            controller=own.controller,
+            controller=made.experiment.controller,
             names={folder: titles[method] for folder, method in begun.items()},
-            vary=own.vary,
+            vary=made.experiment.vary,
         )
-        if not results.series:
+        if not found:
             say("no run has been evaluated yet, so there is no report")
-            return None
-        return report.write(
-            replace(results, wanted=wanted),
-            made.out / "report",
-            title=f"{own.title} ({own.place})" if own.place else own.title,
-            published=published,
-            columns=own.columns,
-            order=list(titles.values()),
-            notes=[note for note in (own.note, *problems) if note],
-            bars=own.name.startswith("fig-"),
-            commands=[f"ubp2 {shlex.join(sys.argv[1:])}"] if sys.argv[1:2] in (["reproduce"], ["sweep"]) else [],
-        )
+        for metric in found:
+            pages.append(_page(made, titles, found, metric, problems))
     except UserError as error:  # hours of training are not to end as a mistake in a command
         say(f"there is no report: {error}")
-        return None
+    return pages
+
+
+def _page(
+    made: Plan, titles: Mapping[str, str], found: Mapping[str, Results], metric: str, problems: Sequence[str]
+) -> Path:
+    """One kind of score: in report/, or in report-return/ where others have a success."""
+    from ubp2.evaluation import report
+
+    own = made.experiment
+    places = dict(zip(found, ("report", "report-return"), strict=False))
+    elsewhere = [
+        f"Tasks that are scored by {kind} are in {place}/." for kind, place in places.items() if kind != metric
+    ]
+    others = {one.task for kind, results in found.items() for one in results.series if kind != metric}
+    wanted = {
+        (cell.task, titles[cell.method]): frozenset(range(cell.seeds)) for cell in made.cells if cell.task not in others
+    }
+    return report.write(
+        replace(found[metric], wanted=wanted),
+        made.out / places[metric],
+        title=f"{own.title} ({own.place})" if own.place else own.title,
+        published={titles[name]: row for name, row in own.published.items() if name in titles},
+        columns=own.columns,
+        order=list(titles.values()),
+        notes=[note for note in (own.note, *elsewhere, *problems) if note],
+        bars=own.name.startswith("fig-"),
+        commands=[f"ubp2 {shlex.join(sys.argv[1:])}"] if sys.argv[1:2] in (["reproduce"], ["sweep"]) else [],
+    )
+
+
+def told(pages: Sequence[Path]) -> list[str]:
+    """The lines that say where a report is."""
+    return [f"report: {page}" for page in pages]
+
+
+def reports(pages: Sequence[Path]) -> dict[str, Any]:
+    """The same for --json: the first page, and all."""
+    return {"report": pages[0] if pages else None, "reports": list(pages)}
 
 
 def answer(summary: Summary, again: str) -> Answer:
     """What a command says at the end; `again`: how one goes on."""
-    lines = [f"report: {summary.page}"] if summary.page else []
+    lines = told(summary.pages)
     failed, stopped = summary.groups_in("failed"), summary.groups_in("stopped")
     if failed:
         lines.append(f"{len(failed)} of {len(summary.outcomes)} failed; {again} tries them again")
@@ -198,4 +245,4 @@ def as_data(summary: Summary) -> dict[str, Any]:
         }
 
     listed = [one(i, *each) for i, each in enumerate(zip(made.groups, made.costs, strict=True))]
-    return {"experiment": made.experiment.name, "out": made.out, "groups": listed, "report": summary.page}
+    return {"experiment": made.experiment.name, "out": made.out, "groups": listed, **reports(summary.pages)}

@@ -5,7 +5,6 @@ The folder holds the sweep itself (`sweep.yaml`), so that nobody needs the file 
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -79,7 +78,7 @@ def _start(sweep: SweepFile, args: Sweep) -> Answer:
     made = _planned(sweep, args.json)
     say(plans.describe(made))
     if args.dry_run:
-        return running.as_data(Summary(made, [], None)), "", 0
+        return running.as_data(Summary(made, [], [])), "", 0
     with running.only_one(made.out):
         sweep_file.write(sweep, made.out)
         if sweep.on == "slurm" and made.missing:
@@ -99,11 +98,10 @@ def _on_slurm(made: Plan, sweep: SweepFile, fake_preempt: float | None) -> Answe
     numbers = [made.groups.index(group) for group in made.missing]
     with signals.heard(lambda _: (made.out / STOP).touch()):
         codes = on_slurm.emulate(script, numbers, sweep.jobs or 1, fake_preempt, say)
-    page = running.run(made, sweep.how(quiet=True), say, train=False).page
+    pages = running.run(made, sweep.how(quiet=True), say, train=False).pages
     rows = [board.row(group) for group in made.groups]
     code = signals.CHECKPOINTED if signals.CHECKPOINTED in codes else int(any(codes))
-    text = "\n".join([board.text(rows), *([f"report: {page}"] if page else [])])
-    return {**_as_data(made, rows), "report": page}, text, code
+    return {**_as_data(made, rows), **running.reports(pages)}, "\n".join([board.text(rows), *running.told(pages)]), code
 
 
 def _cell(made: Plan, sweep: SweepFile, number: int | None) -> Answer:
@@ -114,15 +112,8 @@ def _cell(made: Plan, sweep: SweepFile, number: int | None) -> Answer:
     if group.finished or (made.out / STOP).exists():
         state = "finished" if group.finished else "stopped"
         return {"folder": group.folder, "state": state}, f"{label(group)}: {state} already", 0
-    workers, asked = Workers(1, how.tries_again, say), threading.Event()
-
-    def stop(_: int = 0) -> None:
-        """Once: a scheduler may send several signals, and a second request to stop would kill."""
-        if not asked.is_set():
-            asked.set()
-            workers.stop()
-
-    with signals.heard(stop), running.stopped_by_file(made.out, stop):
+    workers = Workers(1, how.tries_again, say)
+    with signals.heard(lambda _: workers.stop()), running.stopped_by_file(made.out, workers.stop):
         (outcome,) = workers.run([group], clips=how.clips)
     code = {"finished": 0, "stopped": signals.CHECKPOINTED}.get(outcome.state, 1)
     text = f"{label(group)}: {outcome.state}" + (f"\n{outcome.reason}" if outcome.reason else "")

@@ -151,13 +151,27 @@ def test_trials_are_first_stopped_when_labels_can_have_mattered() -> None:
 
 
 def test_a_trial_gets_what_its_seeds_need_unless_told(tmp_path: Path) -> None:
-    found, cluster = study.trials(asked(), tmp_path), {"CPU": 8.0, "GPU": 1.0}
-    assert search._needs(Tune(), asked(), found, {"CPU": 8.0}) == (2, 0)
-    assert search._needs(Tune(), asked(), found, {"CPU": 1.0}) == (1, 0), "on a smaller machine all of it"
+    found, cluster = study.trials(asked(), tmp_path), [{"CPU": 8.0, "GPU": 1.0}]
+    assert search._needs(Tune(), asked(), found, [{"CPU": 8.0}]) == (2, 0)
+    assert search._needs(Tune(), asked(), found, [{"CPU": 1.0}]) == (1, 0), "on a smaller machine all of it"
     assert search._needs(Tune(), asked(), found, cluster) == (2, 0.25), "four share a GPU"
     assert search._needs(Tune(cpus=3.0, gpus=1.0), asked(), found, cluster) == (3, 1)
-    with pytest.raises(UserError, match="a trial wants 9 CPU and the cluster has 8; lower --cpus"):
+    with pytest.raises(
+        UserError, match="a trial wants 9 CPU and no node of the cluster has more than 8 beside 0.25 GPU"
+    ):
         search._needs(Tune(cpus=9.0), asked(), found, cluster)
+
+
+def test_a_trial_gets_what_one_node_has_and_not_what_all_have_together(tmp_path: Path) -> None:
+    found, small = study.trials(asked(), tmp_path), [{"CPU": 8.0}, {"CPU": 1.0, "GPU": 1.0}, {"CPU": 8.0}]
+    assert search._needs(Tune(), asked(), found, small) == (1, 0.25), "the node with the GPU has one core"
+    assert search._needs(Tune(cpus=8.0, gpus=0.0), asked(), found, small) == (8, 0)
+    with pytest.raises(UserError, match="a trial wants 9 CPU and no node of the cluster has more than 8; lower --cpus"):
+        search._needs(Tune(cpus=9.0, gpus=0.0), asked(), found, small)
+    with pytest.raises(UserError, match="wants 8 CPU and no node of the cluster has more than 1 beside 0.25 GPU"):
+        search._needs(Tune(cpus=8.0), asked(), found, small)
+    with pytest.raises(UserError, match="a trial wants 2 GPU and no node of the cluster has more than 1; lower --gpus"):
+        search._needs(Tune(gpus=2.0), asked(), found, small)
 
 
 def test_trials_that_came_further_stand_first(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ class _Training(tune.Trainable):
         self._last = Score(0, math.nan)
         self._looked = 0.0  # seconds that the last look took
         self._outcomes: list[Outcome] = []
-        self._over, self._asked = threading.Event(), False
+        self._over = threading.Event()
         self._workers = Workers(1, 0, lambda _: None)
         self._thread = threading.Thread(target=self._train)
         self._thread.start()
@@ -201,9 +201,7 @@ class _Training(tune.Trainable):
 
     def cleanup(self) -> None:
         """Let the run write a checkpoint and leave, before somebody else gets its cores."""
-        if not self._asked:
-            self._asked = True
-            self._workers.stop()  # once: a second time is no time for a checkpoint
+        self._workers.stop()
         self._thread.join()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:

@@ -23,7 +23,7 @@ from ubp2.config.schema import Config, given
 from ubp2.config.switching import check_asked
 from ubp2.errors import UserError
 from ubp2.experiments.execution import CHECKPOINTED
-from ubp2.experiments.on_ray import connected
+from ubp2.experiments.on_ray import connected, fitting, nodes_of
 from ubp2.experiments.options import settings
 from ubp2.experiments.plans import spec_of
 from ubp2.experiments.resources import Shape, largest, needed
@@ -157,7 +157,7 @@ def _execute(args: Tune, study: Study, out: Path, found: Sequence[Trial]) -> dic
         stop.touch()
 
     try:
-        cpus, gpus = _needs(args, study, found, ray.cluster_resources())
+        cpus, gpus = _needs(args, study, found, nodes_of(ray))
         needs = on_tune.Resources(cpus, gpus, args.jobs, args.retries)
         with signals.heard(ask):
             return on_tune.search(study, out, found, needs)
@@ -176,23 +176,26 @@ def _engine() -> ModuleType:
     return on_tune
 
 
-def _needs(args: Tune, study: Study, found: Sequence[Trial], has: Mapping[str, float]) -> tuple[float, float]:
+def _needs(
+    args: Tune, study: Study, found: Sequence[Trial], nodes: Sequence[Mapping[str, float]]
+) -> tuple[float, float]:
     """Cores and GPUs of a trial: as told, else what the largest needs, as every group of seeds of an experiment does.
 
-    What no cluster will ever have is told, since Ray would wait for it.
+    What no node has is told, since Ray would wait for it.
     """
-    spec, gpu = spec_of(study.config), has.get("GPU", 0) >= 1
+    spec, gpu = spec_of(study.config), any(node.get("GPU", 0) >= 1 for node in nodes)
     shape = Shape(spec.obs_dim, spec.action_dim)
     most = largest([needed(trial.group.cell.config, study.seeds, shape, gpu=gpu) for trial in found])
-    cpus = min(most.cpus, has.get("CPU", 0)) if args.cpus is None else args.cpus
-    gpus = most.gpus if args.gpus is None else args.gpus
-    for name, wanted in (("CPU", cpus), ("GPU", gpus)):
-        if wanted > has.get(name, 0):
+    cpus = most.cpus if args.cpus is None else args.cpus
+    cores, devices = fitting(cpus, most.gpus if args.gpus is None else args.gpus, nodes)
+    for name, told, there in (("GPU", args.gpus, devices), ("CPU", args.cpus, cores)):
+        if told is not None and told > there:
+            beside = f" beside {devices:g} GPU" if name == "CPU" and devices else ""
             raise UserError(
-                f"a trial wants {wanted:g} {name} and the cluster has {has.get(name, 0):g}; "
+                f"a trial wants {told:g} {name} and no node of the cluster has more than {there:g}{beside}; "
                 f"lower --{name.lower()}s or give another --address"
             )
-    return cpus, gpus
+    return cores, devices
 
 
 def _wait_for_runs(out: Path) -> None:
