@@ -7,6 +7,7 @@ like data is computed (members that disagree, the pairs that Algorithm 2 picks),
 from __future__ import annotations
 
 import html
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -97,18 +98,21 @@ def optimism() -> str:
     xs = 80 + 92.0 * np.arange(steps + 1)
     mean = 205 - 95 * np.sin(np.linspace(0, 1.5, steps + 1))
     spread = np.linspace(0, 1, steps + 1) ** 1.4
-    for offset in np.linspace(-1, 1, 5):
-        wiggle = rng.normal(0, 5, steps + 1) * spread
-        parts.append(path(list(zip(xs, mean + 42 * offset * spread + wiggle, strict=True)), BLUE, 1, dash="3 3"))
+    for here, there in itertools.pairwise(range(steps + 1)):  # members disagree about one step at a time
+        for offset in np.linspace(-1, 1, 5):
+            guess = mean[there] + (34 * offset + rng.normal(0, 4)) * spread[there]
+            parts.append(path([(xs[here], mean[here]), (xs[there], guess)], BLUE, 1, dash="3 3"))
+            parts.append(dot((xs[there], guess), 2.2, BLUE))
     parts.append(path(list(zip(xs, mean, strict=True)), INK, 2.4))
+    parts.append(path([(float(xs[0]) - 20, 240), (float(xs[-1]) + 20, 240)], SOFT, 1))
     for number, (x, y) in enumerate(zip(xs, mean, strict=True)):
         parts.append(dot((x, y), 5, INK))
-        parts.append(text((x, y + 24), "now" if number == 0 else f"t+{number}", 12, SOFT))
-        if 0 < number < steps:
+        parts.append(text((x, 258), "now" if number == 0 else f"t+{number}", 12, SOFT))
+        if number < steps:
             for bar, height in enumerate(20 + 14 * rng.random(3) + 4 * number):
                 x0 = x - 11 + 8 * bar
                 parts.append(
-                    f"<rect x='{x0:.1f}' y='{y - 14 - height:.1f}' width='6' height='{height:.1f}' fill='{GREEN}'/>"
+                    f"<rect x='{x0:.1f}' y='{y - 14 - 36 * spread[number] - height:.1f}' width='6' height='{height:.1f}' fill='{GREEN}'/>"
                 )
     end = (float(xs[-1]), float(mean[-1]))
     for value in (-38, -24, -6, 14, 30):
@@ -126,7 +130,7 @@ def optimism() -> str:
             text((78, y), words, 14, INK, "start"),
             text((480, y), symbol, 13, SOFT, "start"),
         ]
-    formula = f"score of a plan = what it is expected to bring + λ_r {SIGMA}_r + λ_d {SIGMA}_d + λ_q {SIGMA}_q"
+    formula = f"score of a plan = what it is expected to bring + λ_r {SIGMA}^r + λ_d {SIGMA}^d + λ_q {SIGMA}^q"
     return picture(
         760,
         400,
