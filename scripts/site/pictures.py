@@ -110,9 +110,9 @@ def optimism() -> str:
         parts.append(text((x, 258), "now" if number == 0 else f"t+{number}", 12, SOFT))
         if number < steps:
             for bar, height in enumerate(20 + 14 * rng.random(3) + 4 * number):
-                x0 = x - 11 + 8 * bar
+                x0, low = x - 11 + 8 * bar, y - 14 - 36 * spread[number]
                 parts.append(
-                    f"<rect x='{x0:.1f}' y='{y - 14 - 36 * spread[number] - height:.1f}' width='6' height='{height:.1f}' fill='{GREEN}'/>"
+                    f"<rect x='{x0:.1f}' y='{low - height:.1f}' width='6' height='{height:.1f}' fill='{GREEN}'/>"
                 )
     end = (float(xs[-1]), float(mean[-1]))
     for value in (-38, -24, -6, 14, 30):

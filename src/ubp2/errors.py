@@ -14,7 +14,7 @@ class UserError(Exception):
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ' Did you mean ...?' for the nearest known names, or an empty string."""
-    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
     return f" Did you mean {' or '.join(close)}?" if close else ""
 
 

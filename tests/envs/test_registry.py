@@ -27,6 +27,9 @@ OPTIONS = EnvironmentConfig()
         ("gym/Pendulum-v9", ["unknown Gymnasium id", "Pendulum-v1", "gym/<module>:<id>"]),
         ("gym/no_such_module:X-v0", ["cannot import no_such_module"]),
         ("door-close", ["expected suite/task", "Did you mean metaworld/door-close?"]),
+        ("my_arm:Arm-v0", ["expected suite/task", "Did you mean gym/my_arm:Arm-v0?"]),
+        ("gym/no_arm:Arm-v0", ["cannot import no_arm", "start ubp2 in the folder that it lies in"]),
+        ("gym/Pendulum-v2", ["unknown Gymnasium id", "Did you mean Pendulum-v1"]),
         ("", ["expected suite/task"]),
     ],
 )

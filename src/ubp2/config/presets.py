@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from ubp2.config.files import from_dict
 from ubp2.config.schema import (
     CheckpointConfig,
     Config,
@@ -190,14 +191,15 @@ PRESETS: Mapping[str, Callable[[str], Config]] = MappingProxyType(
 )
 
 
-def preset(name: str = DEFAULT_PRESET, env: str = DEFAULT_ENV) -> Config:
-    """Return a named configuration, in which `dataclasses.replace` changes what you like.
+def preset(name: str = DEFAULT_PRESET, env: str = DEFAULT_ENV, **settings: Any) -> Config:
+    """Return a named configuration: `preset("cpu", "gym/Pendulum-v1", steps=4000, planner={"horizon": 5})`.
 
     Args:
         name: cpu (two cores; the default), best (a GPU), demo (minutes), paper (the ten tasks of the paper) or pebble.
         env: The id of the environment (`ubp2 envs` lists them), or a name for one that `ubp2.train` gets as a function;
             toy/reach unless given.
+        settings: What is to be different, as in a YAML file; those of a section as a dictionary.
     """
     if name not in PRESETS:
         raise unknown_name("preset", name, PRESETS)
-    return PRESETS[name](env)
+    return from_dict(settings, PRESETS[name](env), own_names=True)

@@ -66,6 +66,8 @@ def make(env_id: str, options: EnvironmentConfig, visual: VisualConfig | None = 
     if not slash:
         known = [name for names in list_ids().values() for name in names if not is_visual(name)]
         nearest = [name for name in known if name.endswith(f"/{env_id}")]
+        if ":" in env_id:  # as Gymnasium names what a module of somebody's own registers
+            nearest = [f"gym/{env_id}"]
         hint = f" Did you mean {' or '.join(nearest)}?" if nearest else did_you_mean(env_id, known)
         raise UserError(f"'{env_id}' is no environment id, expected suite/task such as toy/reach.{hint}")
     if suite not in _SUITES:
@@ -156,12 +158,21 @@ def _gym_spec(name: str) -> EnvSpec:
         try:
             importlib.import_module(module)
         except ModuleNotFoundError as error:
-            raise UserError(f"gym/{name}: cannot import {module}: {error}") from error
+            raise UserError(
+                f"gym/{name}: cannot import {module}: {error}; install it, or start ubp2 in the folder that it lies in"
+            ) from error
     spec = gymnasium.registry.get(registered)
     if spec is None:
         hint = "" if module else "; if another package registers it, write gym/<module>:<id>"
-        raise UserError(f"{unknown_name('Gymnasium id', registered, gymnasium.registry)}{hint}")
+        # Gymnasium's own functions among the entries only say that a version has gone.
+        gone = [name for name, each in gymnasium.registry.items() if _module(each.entry_point).startswith("gymnasium.")]
+        known = gymnasium.registry.keys() - gone
+        raise UserError(f"{unknown_name('Gymnasium id', registered, known)}{hint}")
     return spec
+
+
+def _module(entry: Any) -> str:
+    return getattr(entry, "__module__", "") if callable(entry) else ""
 
 
 def missing() -> dict[str, str]:
