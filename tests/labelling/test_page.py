@@ -122,6 +122,24 @@ def test_two_annotators_get_different_pairs(person: People, server: Server) -> N
     assert server.answers[-1]["annotator"] == "Cy"
 
 
+def test_a_pair_that_went_to_somebody_else_while_it_was_only_ahead_is_exchanged(person: People, server: Server) -> None:
+    bo = person().come("Bo")
+    bo.see_pair()
+    server.behave(taken=[1])  # somebody who had nothing to do has it, and Bo's page cannot know
+    bo.answer("left")
+    bo.wait_saved()
+    until(lambda: bo.see_pair().startswith("2-"), "a pair that is Bo's own", shown=bo.see_pair)
+    with bo.page.expect_response("**/api/next"):  # says that the pair in front is Bo's
+        bo.answer("right")
+    bo.wait_saved()
+    assert [(act["question"], act["choice"]) for act in server.answers] == [(0, "left"), (2, "right")]
+    server.behave(taken=[1, 3, 4])
+    with bo.page.expect_response("**/api/next"):
+        bo.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    bo.page.wait_for_timeout(300)
+    assert bo.see_pair().startswith("3-"), "what the server called ours stays while it is looked at"
+
+
 def test_two_tabs_of_one_person(person: People, server: Server) -> None:
     ann = person().come()
     pair = ann.see_pair()

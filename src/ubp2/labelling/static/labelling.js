@@ -125,7 +125,8 @@ export class Labelling {
     const camera = this.controls.cameraFor(pair);
     const key = `${pair.id}/${camera}`;
     if (this.#bad?.key === key) return this.#broken(this.#bad.side, this.#bad.message);
-    if (this.#stage === "pair" && !again) return this.#prepare();
+    const stands = this.#stage === "pair" && this.player.pair?.id === pair.id; // else it is shown for the first time
+    if (stands && !again) return this.#prepare();
     if (this.#loading === key) return;
     this.#loading = key;
     if (!again && !this.#late) this.#wait("Loading the clips", "");
