@@ -2,11 +2,11 @@
 
 It stores acts as lines in FOLDER/acts.jsonl, on the disk before it answers, so that it may be killed at any time.
 FOLDER/mood.json tells it how to behave, read anew at each request:
-    pairs: how many questions there are; taken: numbers that are somebody else's from now on; budget; why: said when there are none left; delay: seconds before an answer is
-    stored; lose: store answers and send no reply; full: 503 on every act; run: which is served; astray: nothing of the
-    API is there; failed, broken, slow: numbers of questions whose clip failed to render, does not play, or is not drawn
-    for the first two times it is asked for; lost: no clip is there; cameras; agreement; speed and note of the clips;
-    instruction; dashboard.
+    pairs: how many questions there are; taken: numbers of those that are somebody else's from now on; budget; why:
+    said when there are none left; delay: seconds before an answer is stored; lose: store answers and send no reply;
+    full: 503 on every act; run: which is served; astray: nothing of the API is there; failed, broken, slow: numbers
+    of questions whose clip failed to render, does not play, or is not drawn for the first two times it is asked
+    for; lost: no clip is there; cameras; agreement; speed and note of the clips; instruction; dashboard.
 POST /forget begins anew, for the next test.
 """
 
@@ -39,9 +39,9 @@ POLICY = (
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 MOOD: dict[str, Any] = {
-    "pairs": 40, "taken": [], "budget": 40, "why": "waiting for the trainer", "delay": 0.0, "lose": False, "full": False,
-    "run": "stub", "astray": False, "failed": [], "lost": False, "broken": [], "slow": [], "cameras": list(CAMERAS),
-    "agreement": True, "speed": 1.0, "note": None,
+    "pairs": 40, "taken": [], "budget": 40, "why": "waiting for the trainer", "delay": 0.0, "lose": False,
+    "full": False, "run": "stub", "astray": False, "failed": [], "lost": False, "broken": [], "slow": [],
+    "cameras": list(CAMERAS), "agreement": True, "speed": 1.0, "note": None,
     "instruction": "Push the disc into the yellow frame, by the shortest way.", "dashboard": {},
 }  # fmt: skip
 
