@@ -179,6 +179,15 @@ def test_the_dashboard_draws_and_tells(person: People, server: Server) -> None:
     ann.wait_text("#dash", "Nobody has answered yet.")
 
 
+def test_a_chart_of_values_that_differ_in_their_last_digit_has_ticks(person: People, server: Server) -> None:
+    points = [{"decision": n, "lambda": 0.3 + n % 2 * 5e-17, "bonus": 0.3} for n in range(10)]
+    assert points[0]["lambda"] < points[1]["lambda"]
+    server.behave(dashboard={"lambda": {"points": points}})
+    ann = person().come(where="/#dashboard")
+    ann.page.wait_for_selector("#dash svg[role=img] .tick", timeout=10_000)
+    assert ann.page.locator("#dash svg[role=img] .grid").count() < 30
+
+
 def test_help_and_tabs_by_keyboard(person: People, server: Server) -> None:
     ann = person().come()
     ann.see_pair()
