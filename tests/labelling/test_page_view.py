@@ -222,7 +222,14 @@ def test_help_and_tabs_by_keyboard(person: People, server: Server) -> None:
 
 @pytest.mark.parametrize(
     ("width", "height", "scheme"),
-    [(320, 780, "dark"), (390, 780, "light"), (844, 390, "light"), (820, 780, "light"), (1600, 780, "dark")],
+    [
+        (320, 780, "dark"),
+        (390, 780, "light"),
+        (844, 390, "light"),
+        (1280, 700, "dark"),
+        (820, 780, "light"),
+        (1600, 780, "dark"),
+    ],
 )
 def test_everything_fits_at_every_size(person: People, width: int, height: int, scheme: str) -> None:
     phone = {"is_mobile": True, "has_touch": True} if min(width, height) < 700 else {}
@@ -235,8 +242,10 @@ def test_everything_fits_at_every_size(person: People, width: int, height: int, 
         box = ann.page.locator(f'.answer[data-choice="{choice}"]').bounding_box()
         assert box["y"] + box["height"] <= height
         assert box["height"] >= 44
+    assert not covered(ann)
     if width < 700:
         ann.page.click("#larger")
+        assert not covered(ann)
         left, right = (video["box"] for video in ann.videos())
         assert left["y"] + left["height"] <= right["y"]
         assert left["width"] == pytest.approx(right["width"], abs=0.1)
@@ -245,6 +254,15 @@ def test_everything_fits_at_every_size(person: People, width: int, height: int, 
     ann.page.click("#tab-dashboard")
     ann.page.wait_for_selector("#dash h3")
     assert ann.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def covered(ann: Person) -> bool:
+    """Whether a sentence that passes lies over the answers."""
+    ann.page.keyboard.press("u")
+    ann.page.wait_for_selector("#toast:has-text('no answer of yours')")
+    ann.see_pair()
+    said, answers = (ann.page.locator(part).bounding_box() for part in ("#toast", "#answers"))
+    return said["y"] < answers["y"] + answers["height"] and answers["y"] < said["y"] + said["height"]
 
 
 def test_who_wants_little_motion_starts_the_clips_by_hand(person: People) -> None:
