@@ -188,6 +188,28 @@ def test_a_chart_of_values_that_differ_in_their_last_digit_has_ticks(person: Peo
     assert ann.page.locator("#dash svg[role=img] .grid").count() < 30
 
 
+def test_the_focus_of_the_keyboard_stays_where_it_is(person: People, server: Server) -> None:
+    server.behave(pairs=1)
+    ann = person().come()
+    ann.see_pair()
+    for name, key in (("speed", "ArrowDown"), ("camera", "ArrowDown"), ("forward", "f")):
+        ann.page.focus(f"#{name}")
+        before = ann.page.input_value(f"#{name}") if name != "forward" else None
+        ann.page.keyboard.press(key)
+        if before:
+            until(lambda name=name, before=before: ann.page.input_value(f"#{name}") != before, f"another {name}")
+        assert ann.page.evaluate("document.activeElement.id") == name
+    ann.wait_text("#waiting", "The agent is practising")
+    ann.page.keyboard.press("Enter")  # nothing to play, and nothing goes wrong
+    server.behave(pairs=2)
+    ann.see_pair()
+    assert ann.page.evaluate("document.activeElement.id") == "forward"
+    ann.page.focus("#speed")
+    ann.page.dispatch_event("#speed", "pointerdown")
+    ann.page.select_option("#speed", "2")
+    assert ann.page.evaluate("document.activeElement.id") != "speed", "after the mouse, keys are for the clips"
+
+
 def test_help_and_tabs_by_keyboard(person: People, server: Server) -> None:
     ann = person().come()
     ann.see_pair()
