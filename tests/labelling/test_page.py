@@ -154,6 +154,26 @@ def test_two_tabs_of_one_person(person: People, server: Server) -> None:
     assert [act["pair"] for act in server.answers] == [pair]
 
 
+def test_an_undo_waits_for_the_answer_that_another_tab_has_not_sent(person: People, server: Server) -> None:
+    ann = person().come()
+    ann.answer("left")
+    ann.wait_saved()
+    second = ann.see_pair()
+    twin = person(beside=ann).come(None)
+    twin.see_pair()
+    ann.page.route("**/api/answer", lambda route: route.abort())
+    ann.page.bring_to_front()
+    ann.answer("right")
+    ann.wait_text("#save", "Offline, 1 kept here")
+    twin.page.bring_to_front()
+    twin.wait_text("#last", "answered in another tab")
+    twin.page.keyboard.press("u")
+    twin.wait_text("#last", "choose again")
+    assert twin.see_pair() == second
+    assert [act["act"] for act in server.acts] == ["answer", "answer", "undo"]
+    assert server.acts[2]["of"] == server.acts[1]["key"]
+
+
 def test_an_answer_that_the_server_no_longer_wants_is_said_to_be_so(person: People, server: Server) -> None:
     ann = person().come()
     pair = ann.see_pair()
