@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from tests.labelling.browser import Person, Server, until
@@ -270,3 +271,19 @@ def test_a_network_that_drops_keeps_the_answer(person: People, server: Server) -
     ann.answer("right")
     ann.wait_saved()
     assert server.answers[-1]["choice"] == "right"
+
+
+def test_a_camera_chosen_while_a_pair_loads_leaves_its_time_and_its_guard_right(person: People, server: Server) -> None:
+    server.behave(pairs=1)
+    ann = person().come()
+    ann.page.route(re.compile("/clips/[23]/corner"), lambda route: None)  # those of the second pair never come
+    ann.see_pair()
+    ann.page.wait_for_timeout(3000)
+    ann.answer("left")
+    server.behave(pairs=2)
+    ann.wait_text("#waiting", "Loading the clips")
+    ann.page.select_option("#camera", "topview")
+    ann.answer("right")  # once it takes answers, as every new pair after a moment
+    ann.wait_saved()
+    first, second = (act["seconds"] for act in server.answers)
+    assert second < first, "the time of a pair begins when it is shown"
