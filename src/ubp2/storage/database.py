@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ubp2.errors import UserError
 
-__all__ = ["Database", "disk_errors"]
+__all__ = ["BUSY_SECONDS", "Database", "disk_errors"]
 
 BUSY_SECONDS = 30.0
 
