@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
+import itertools
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import time
@@ -18,6 +20,7 @@ from ubp2.errors import UserError
 __all__ = [
     "cache_folder",
     "devices",
+    "own_command",
     "prepare_jax",
     "provenance",
     "require_32_bits",
@@ -58,6 +61,12 @@ def source() -> dict[str, Any] | None:
         return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "--", "."))}
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+def own_command() -> str:
+    """The command of this process without the value of --token: run folders are handed on."""
+    told = [word if before != "--token" else "..." for before, word in itertools.pairwise(["", *sys.argv])]
+    return shlex.join("--token=..." if word.startswith("--token=") else word for word in told)
 
 
 def provenance() -> dict[str, Any]:
