@@ -5,8 +5,10 @@ from __future__ import annotations
 import datetime
 import functools
 import importlib.metadata
+import itertools
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import time
@@ -19,6 +21,7 @@ from ubp2.errors import UserError
 __all__ = [
     "cache_folder",
     "devices",
+    "own_command",
     "prepare_jax",
     "provenance",
     "require_32_bits",
@@ -61,6 +64,12 @@ def source() -> dict[str, Any] | None:
         return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "--", "."))}
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+def own_command() -> str:
+    """The command of this process without the value of --token: run folders are handed on."""
+    told = [word if before != "--token" else "..." for before, word in itertools.pairwise(["", *sys.argv])]
+    return shlex.join("--token=..." if word.startswith("--token=") else word for word in told)
 
 
 def provenance() -> dict[str, Any]:

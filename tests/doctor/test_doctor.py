@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,6 +16,7 @@ from tests.training.helpers import json_of, ubp2
 from ubp2.doctor import answer, machine, packages, trial
 from ubp2.doctor.finding import Finding
 from ubp2.doctor.options import Doctor
+from ubp2.errors import UserError
 
 
 def test_this_machine(tmp_path: Path) -> None:
@@ -56,6 +59,23 @@ def test_something_broken_gives_exit_code_1(tmp_path: Path, monkeypatch: pytest.
     assert code == 1 and data["problems"] == 1
     assert text.startswith("problem  disk of runs:") and "-> free some space" in text
     assert text.endswith("1 problem, 0 warnings")
+
+
+def test_a_folder_that_one_may_not_look_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an ordinary user under somebody else's home; root may look everywhere."""
+    monkeypatch.setattr(Path, "is_dir", Mock(side_effect=PermissionError(13, "Permission denied")))
+    monkeypatch.setattr(machine.tempfile, "TemporaryFile", Mock(side_effect=PermissionError(13, "Permission denied")))
+    finding = machine.disk("runs", Path("/home/somebody/runs"))
+    assert finding.state == "problem" and finding.text.endswith(": Permission denied") and "--out" in finding.advice
+    assert machine.cache().state == "warning"  # runs do without it
+
+
+def test_a_home_of_nobody_and_a_patience_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert str(tmp_path) in machine.disk("runs", Path("~nosuch/runs"), 1).text  # a folder of that name, as for train
+    for patience in (0, math.inf, math.nan):
+        with pytest.raises(UserError, match="--patience must lie above 0 and be at most 86400 seconds"):
+            answer.answer(Doctor(patience=patience))
 
 
 def test_a_gpu_that_jax_does_not_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,11 @@
 
 It stores acts as lines in FOLDER/acts.jsonl, on the disk before it answers, so that it may be killed at any time.
 FOLDER/mood.json tells it how to behave, read anew at each request:
-    pairs: how many questions there are; budget; why: said when there are none left; delay: seconds before an answer is
-    stored; lose: store answers and send no reply; full: 503 on every act; run: which is served; astray: nothing of the
-    API is there; failed, broken, slow: numbers of questions whose clip failed to render, does not play, or is not drawn
-    for the first two times it is asked for; lost: no clip is there; cameras; agreement; speed and note of the clips;
-    instruction; dashboard.
+    pairs: how many questions there are; taken: numbers of those that are somebody else's from now on; budget; why:
+    said when there are none left; delay: seconds before an answer is stored; lose: store answers and send no reply;
+    full: 503 on every act; run: which is served; astray: nothing of the API is there; failed, broken, slow: numbers
+    of questions whose clip failed to render, does not play, or is not drawn for the first two times it is asked
+    for; lost: no clip is there; cameras; agreement; speed and note of the clips; instruction; dashboard.
 POST /forget begins anew, for the next test.
 """
 
@@ -39,9 +39,9 @@ POLICY = (
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 MOOD: dict[str, Any] = {
-    "pairs": 40, "budget": 40, "why": "waiting for the trainer", "delay": 0.0, "lose": False, "full": False,
-    "run": "stub", "astray": False, "failed": [], "lost": False, "broken": [], "slow": [], "cameras": list(CAMERAS),
-    "agreement": True, "speed": 1.0, "note": None,
+    "pairs": 40, "taken": [], "budget": 40, "why": "waiting for the trainer", "delay": 0.0, "lose": False,
+    "full": False, "run": "stub", "astray": False, "failed": [], "lost": False, "broken": [], "slow": [],
+    "cameras": list(CAMERAS), "agreement": True, "speed": 1.0, "note": None,
     "instruction": "Push the disc into the yellow frame, by the shortest way.", "dashboard": {},
 }  # fmt: skip
 
@@ -89,8 +89,9 @@ class Stub:
 
     def hand(self, annotator: str) -> list[dict[str, Any]]:
         answered = {act["question"] for act in self.current}
-        mine = [n for n, who in self.held.items() if who == annotator and n not in answered]
-        free = [n for n in range(self.mood["pairs"]) if n not in answered and n not in self.held]
+        gone = answered | set(self.mood["taken"])
+        mine = [n for n, who in self.held.items() if who == annotator and n not in gone]
+        free = [n for n in range(self.mood["pairs"]) if n not in gone and n not in self.held]
         for number in free[: max(0, 2 - len(mine))]:
             self.held[number] = annotator
             mine.append(number)

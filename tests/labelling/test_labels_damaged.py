@@ -6,8 +6,10 @@ import dataclasses
 import json
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ import pytest
 from tests.labelling.stored import ENDINGS, as_bits, changed, labels_of, query, ubp2
 from ubp2.errors import UserError
 from ubp2.labelling import files, transfer
+from ubp2.preference import verification
 from ubp2.preference.verification import verify
 from ubp2.storage.runs import Run
 
@@ -74,6 +77,15 @@ def test_a_compressed_file_that_was_cut_off(made: Callable[..., Path], tmp_path:
         file.write_bytes(content)
         with pytest.raises(UserError, match="copy it again|not a label file|damaged"):
             files.read(file)
+
+
+def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "folder.jsonl").mkdir()
+    with pytest.raises(UserError, match="is a folder; name a label file"):
+        files.read(tmp_path / "folder.jsonl")
+    monkeypatch.setattr(Path, "open", Mock(side_effect=PermissionError(13, "Permission denied")))  # root may read all
+    with pytest.raises(UserError, match="a.jsonl: permission denied; make it readable"):
+        files.read(tmp_path / "a.jsonl")
 
 
 def test_numbers_that_are_not_finite_are_refused(made: Callable[..., Path], tmp_path: Path) -> None:
@@ -152,6 +164,26 @@ def test_verify_of_a_file_that_sqlite_cannot_read(made: Callable[..., Path]) -> 
         path.write_bytes(content)
         assert any(said in problem for problem in verify(path).problems), said
         assert path.read_bytes() == content, "nothing is changed"
+
+
+def test_a_store_that_is_locked_or_cannot_be_opened_is_not_called_damaged(
+    made: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = made()
+    monkeypatch.setattr(verification, "BUSY_SECONDS", 0.01)
+    with closing(sqlite3.connect(folder / "labels.sqlite")) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        assert ubp2("verify", folder) == 2
+        assert "another process kept it locked" in capfd.readouterr().err
+    monkeypatch.setattr(verification.sqlite3, "connect", Mock(side_effect=_cannot_open()))  # root may open any file
+    assert ubp2("verify", folder) == 2
+    assert "labels.sqlite: it cannot be opened; " in capfd.readouterr().err
+
+
+def _cannot_open() -> sqlite3.OperationalError:
+    with pytest.raises(sqlite3.OperationalError) as caught:
+        sqlite3.connect("/nowhere/at/all.sqlite")
+    return caught.value
 
 
 def test_the_labels_that_are_whole_can_be_saved(made: Callable[..., Path], tmp_path: Path) -> None:

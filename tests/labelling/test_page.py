@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from tests.labelling.browser import Person, Server, until
@@ -122,6 +123,24 @@ def test_two_annotators_get_different_pairs(person: People, server: Server) -> N
     assert server.answers[-1]["annotator"] == "Cy"
 
 
+def test_a_pair_that_went_to_somebody_else_while_it_was_only_ahead_is_exchanged(person: People, server: Server) -> None:
+    bo = person().come("Bo")
+    bo.see_pair()
+    server.behave(taken=[1])  # somebody who had nothing to do has it, and Bo's page cannot know
+    bo.answer("left")
+    bo.wait_saved()
+    until(lambda: bo.see_pair().startswith("2-"), "a pair that is Bo's own", shown=bo.see_pair)
+    with bo.page.expect_response("**/api/next"):  # says that the pair in front is Bo's
+        bo.answer("right")
+    bo.wait_saved()
+    assert [(act["question"], act["choice"]) for act in server.answers] == [(0, "left"), (2, "right")]
+    server.behave(taken=[1, 3, 4])
+    with bo.page.expect_response("**/api/next"):
+        bo.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    bo.page.wait_for_timeout(300)
+    assert bo.see_pair().startswith("3-"), "what the server called ours stays while it is looked at"
+
+
 def test_two_tabs_of_one_person(person: People, server: Server) -> None:
     ann = person().come()
     pair = ann.see_pair()
@@ -134,6 +153,26 @@ def test_two_tabs_of_one_person(person: People, server: Server) -> None:
     until(lambda: twin.see_pair() != pair, "the other tab goes on")
     ann.wait_saved()
     assert [act["pair"] for act in server.answers] == [pair]
+
+
+def test_an_undo_waits_for_the_answer_that_another_tab_has_not_sent(person: People, server: Server) -> None:
+    ann = person().come()
+    ann.answer("left")
+    ann.wait_saved()
+    second = ann.see_pair()
+    twin = person(beside=ann).come(None)
+    twin.see_pair()
+    ann.page.route("**/api/answer", lambda route: route.abort())
+    ann.page.bring_to_front()
+    ann.answer("right")
+    ann.wait_text("#save", "Offline, 1 kept here")
+    twin.page.bring_to_front()
+    twin.wait_text("#last", "answered in another tab")
+    twin.page.keyboard.press("u")
+    twin.wait_text("#last", "choose again")
+    assert twin.see_pair() == second
+    assert [act["act"] for act in server.acts] == ["answer", "answer", "undo"]
+    assert server.acts[2]["of"] == server.acts[1]["key"]
 
 
 def test_an_answer_that_the_server_no_longer_wants_is_said_to_be_so(person: People, server: Server) -> None:
@@ -232,3 +271,19 @@ def test_a_network_that_drops_keeps_the_answer(person: People, server: Server) -
     ann.answer("right")
     ann.wait_saved()
     assert server.answers[-1]["choice"] == "right"
+
+
+def test_a_camera_chosen_while_a_pair_loads_leaves_its_time_and_its_guard_right(person: People, server: Server) -> None:
+    server.behave(pairs=1)
+    ann = person().come()
+    ann.page.route(re.compile("/clips/[23]/corner"), lambda route: None)  # those of the second pair never come
+    ann.see_pair()
+    ann.page.wait_for_timeout(3000)
+    ann.answer("left")
+    server.behave(pairs=2)
+    ann.wait_text("#waiting", "Loading the clips")
+    ann.page.select_option("#camera", "topview")
+    ann.answer("right")  # once it takes answers, as every new pair after a moment
+    ann.wait_saved()
+    first, second = (act["seconds"] for act in server.answers)
+    assert second < first, "the time of a pair begins when it is shown"

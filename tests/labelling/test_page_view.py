@@ -179,6 +179,37 @@ def test_the_dashboard_draws_and_tells(person: People, server: Server) -> None:
     ann.wait_text("#dash", "Nobody has answered yet.")
 
 
+def test_a_chart_of_values_that_differ_in_their_last_digit_has_ticks(person: People, server: Server) -> None:
+    points = [{"decision": n, "lambda": 0.3 + n % 2 * 5e-17, "bonus": 0.3} for n in range(10)]
+    assert points[0]["lambda"] < points[1]["lambda"]
+    server.behave(dashboard={"lambda": {"points": points}})
+    ann = person().come(where="/#dashboard")
+    ann.page.wait_for_selector("#dash svg[role=img] .tick", timeout=10_000)
+    assert ann.page.locator("#dash svg[role=img] .grid").count() < 30
+
+
+def test_the_focus_of_the_keyboard_stays_where_it_is(person: People, server: Server) -> None:
+    server.behave(pairs=1)
+    ann = person().come()
+    ann.see_pair()
+    for name, key in (("speed", "ArrowDown"), ("camera", "ArrowDown"), ("forward", "f")):
+        ann.page.focus(f"#{name}")
+        before = ann.page.input_value(f"#{name}") if name != "forward" else None
+        ann.page.keyboard.press(key)
+        if before:
+            until(lambda name=name, before=before: ann.page.input_value(f"#{name}") != before, f"another {name}")
+        assert ann.page.evaluate("document.activeElement.id") == name
+    ann.wait_text("#waiting", "The agent is practising")
+    ann.page.keyboard.press("Enter")  # nothing to play, and nothing goes wrong
+    server.behave(pairs=2)
+    ann.see_pair()
+    assert ann.page.evaluate("document.activeElement.id") == "forward"
+    ann.page.focus("#speed")
+    ann.page.dispatch_event("#speed", "pointerdown")
+    ann.page.select_option("#speed", "2")
+    assert ann.page.evaluate("document.activeElement.id") != "speed", "after the mouse, keys are for the clips"
+
+
 def test_help_and_tabs_by_keyboard(person: People, server: Server) -> None:
     ann = person().come()
     ann.see_pair()
@@ -213,7 +244,14 @@ def test_help_and_tabs_by_keyboard(person: People, server: Server) -> None:
 
 @pytest.mark.parametrize(
     ("width", "height", "scheme"),
-    [(320, 780, "dark"), (390, 780, "light"), (844, 390, "light"), (820, 780, "light"), (1600, 780, "dark")],
+    [
+        (320, 780, "dark"),
+        (390, 780, "light"),
+        (844, 390, "light"),
+        (1280, 700, "dark"),
+        (820, 780, "light"),
+        (1600, 780, "dark"),
+    ],
 )
 def test_everything_fits_at_every_size(person: People, width: int, height: int, scheme: str) -> None:
     phone = {"is_mobile": True, "has_touch": True} if min(width, height) < 700 else {}
@@ -226,8 +264,10 @@ def test_everything_fits_at_every_size(person: People, width: int, height: int, 
         box = ann.page.locator(f'.answer[data-choice="{choice}"]').bounding_box()
         assert box["y"] + box["height"] <= height
         assert box["height"] >= 44
+    assert not covered(ann)
     if width < 700:
         ann.page.click("#larger")
+        assert not covered(ann)
         left, right = (video["box"] for video in ann.videos())
         assert left["y"] + left["height"] <= right["y"]
         assert left["width"] == pytest.approx(right["width"], abs=0.1)
@@ -236,6 +276,15 @@ def test_everything_fits_at_every_size(person: People, width: int, height: int, 
     ann.page.click("#tab-dashboard")
     ann.page.wait_for_selector("#dash h3")
     assert ann.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def covered(ann: Person) -> bool:
+    """Whether a sentence that passes lies over the answers."""
+    ann.page.keyboard.press("u")
+    ann.page.wait_for_selector("#toast:has-text('no answer of yours')")
+    ann.see_pair()
+    said, answers = (ann.page.locator(part).bounding_box() for part in ("#toast", "#answers"))
+    return said["y"] < answers["y"] + answers["height"] and answers["y"] < said["y"] + said["height"]
 
 
 def test_who_wants_little_motion_starts_the_clips_by_hand(person: People) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -67,6 +69,13 @@ def test_the_secret_of_a_run_stays_and_is_private(tmp_path: Any):
     assert [path.name for path in tmp_path.iterdir()] == ["label.key"]
     (tmp_path / "label.key").write_text("ab")  # cut off
     assert len(run_secret(tmp_path / "label.key")) == 32
+
+
+def test_a_secret_on_a_drive_without_hard_links(tmp_path: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os, "link", Mock(side_effect=PermissionError(1, "Operation not permitted")))  # as exFAT says
+    secret = run_secret(tmp_path / "label.key")
+    assert secret == run_secret(tmp_path / "label.key") and len(secret) == 32
+    assert [path.name for path in tmp_path.iterdir()] == ["label.key"]
 
 
 def test_tickets_differ_by_secret():

@@ -44,6 +44,14 @@ def test_create_and_open(tmp_path: Path):
         assert run.info()["device"] == "cpu"
 
 
+@pytest.mark.parametrize("said", [("--token", "s3cret x"), ("--token=s3cret x",)])
+def test_no_secret_is_written_into_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: tuple[str, ...]):
+    monkeypatch.setattr(sys, "argv", ["ubp2", "label", "a run", "--dataset", *said, "--port", "1"])
+    with Run.create(tmp_path / "run", CONFIG) as run:
+        command = run.info()["command"]
+    assert command.replace("=", " ") == "ubp2 label 'a run' --dataset --token ... --port 1"
+
+
 def test_default_folders_are_named_and_unique(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     with Run.create(None, CONFIG) as first, Run.create(None, CONFIG) as second:

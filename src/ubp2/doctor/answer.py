@@ -26,13 +26,14 @@ __all__ = ["answer", "devices", "rendering"]
 # What gives MuJoCo each way to draw without a screen.
 BACKENDS = {"osmesa": "libosmesa6", "egl": "libegl1 libopengl0"}
 COLOURS = {"ok": "green", "note": "blue", "warning": "yellow", "problem": "red"}
+MOST_PATIENCE = 24 * 3600
 SIDE_BY_SIDE = 3  # trials import much: more at a time would wait for each other
 
 
 def answer(args: Doctor) -> tuple[dict[str, Any], str, int]:
     """Data, text and exit code: 1 where something that every run needs is broken."""
-    if not args.patience > 0:
-        raise UserError(f"--patience must be above 0 seconds, got {args.patience:g}")
+    if not 0 < args.patience <= MOST_PATIENCE:
+        raise UserError(f"--patience must lie above 0 and be at most {MOST_PATIENCE} seconds, got {args.patience:g}")
     findings = examine(args)
     counts = Counter(finding.state for finding in findings)
     data = {"findings": [finding._asdict() for finding in findings], "problems": counts["problem"]}

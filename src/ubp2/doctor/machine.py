@@ -37,9 +37,9 @@ def disk(name: str, folder: Path, room: float = ROOM) -> Finding:
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or the nearest above it that there is."""
-    folder = folder.expanduser().absolute()
-    return next(path for path in (folder, *folder.parents) if path.is_dir())
+    """The folder, or the nearest above it that there is and that one may look at."""
+    folder = Path(os.path.expanduser(folder)).absolute()  # Path's own refuses a home of nobody
+    return next(path for path in (folder, *folder.parents) if os.path.isdir(path))
 
 
 def _elsewhere(name: str) -> str:
@@ -47,9 +47,10 @@ def _elsewhere(name: str) -> str:
 
 
 def cache() -> Finding:
-    """The folder of compiled programs and weights, by the rule of `system.cache_folder`."""
+    """The folder of compiled programs and weights, by the rule of `system.cache_folder`; runs do without it."""
     try:
-        return disk("the cache", cache_folder(), ROOM / 5)
+        found = disk("the cache", cache_folder(), ROOM / 5)
+        return found._replace(state="warning") if found.state == "problem" else found
     except RuntimeError as error:  # there is no home folder
         return Finding("disk of the cache", "warning", str(error), _elsewhere("the cache"))
 

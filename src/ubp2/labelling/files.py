@@ -128,6 +128,8 @@ def _records(path: Path) -> Iterator[tuple[Header, Iterator[dict[str, Any]]]]:
     """Open a file: its header, and its records as they come."""
     check_name(path)
     try:
+        if path.is_dir():
+            raise UserError(f"{path} is a folder; name a label file, as ubp2 labels export writes it")
         if path.name.endswith(".parquet"):
             from ubp2.labelling import parquet
 
@@ -138,6 +140,8 @@ def _records(path: Path) -> Iterator[tuple[Header, Iterator[dict[str, Any]]]]:
             yield Header.from_dict(_parsed(stream, path, 1), path), _lines(stream, path)
     except FileNotFoundError:
         raise UserError(f"there is no label file {path}; make one with: ubp2 labels export RUN {path.name}") from None
+    except PermissionError:
+        raise UserError(f"cannot read {path}: permission denied; make it readable, or name another file") from None
     except (OSError, EOFError, zlib.error) as error:  # a damaged gzip is any of the three
         raise UserError(f"cannot read {path}: {error}; it was cut off or damaged: copy it again") from None
 

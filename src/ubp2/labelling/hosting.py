@@ -17,7 +17,7 @@ __all__ = ["require_one_run", "serve_page"]
 
 
 def require_one_run(config: Config, seeds: int, teacher: Teacher | None) -> None:
-    """People answer one run at a time, and in nobody else's name."""
+    """People answer one run at a time, in nobody else's name, and where their page can be served."""
     if config.teacher.name != "human" or config.ceiling:
         return
     if config.teacher.url is not None:
@@ -31,6 +31,10 @@ def require_one_run(config: Config, seeds: int, teacher: Teacher | None) -> None
         raise UserError(f"--teacher human is for one run, got --seeds {seeds}; people cannot answer several at once")
     if teacher is not None:
         raise UserError("config.teacher is human and teacher=... was given, too; leave out one of them")
+    if config.teacher.url is None and config.teacher.serve and config.teacher.port in range(2**16):  # else told later
+        from ubp2.labelling import serve
+
+        serve.require_place(config.teacher.host, config.teacher.port, os.environ.get(serve.TOKEN_VARIABLE) or None)
 
 
 def serve_page(stack: contextlib.ExitStack, crew: Crew, env: Factory | None) -> None:

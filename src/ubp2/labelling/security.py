@@ -79,7 +79,7 @@ def check_token(host: str, token: str | None, secret: bytes) -> str | None:
         got = len(token) if _TOKEN.fullmatch(token) else "others among them"
         raise UserError(
             f"a token has at least {TOKEN_CHARACTERS} characters of A-Z, a-z, 0-9, dot, dash, underline and tilde, "
-            f"got {got}; --token new makes one"
+            f"got {got}; --token new makes one, and so does UBP2_LABEL_TOKEN=new"
         )
     return token
 

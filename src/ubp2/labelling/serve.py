@@ -31,10 +31,11 @@ if TYPE_CHECKING:
     from ubp2.labelling.reception import Opened
 from ubp2.terminal.progress import say
 
-__all__ = ["TOKEN_VARIABLE", "Served", "default_instruction", "label", "open_browser", "start"]
+__all__ = ["TOKEN_VARIABLE", "Served", "default_instruction", "label", "open_browser", "require_place", "start"]
 
 FURTHER = 20  # ports that are tried after one that is taken
 STOP_SECONDS = 10.0
+_HOST, _PORT = (f"--{name} (ubp2 train: --teacher.{name})" for name in ("host", "port"))
 
 
 @dataclass
@@ -125,6 +126,12 @@ def start(
     raise AssertionError("unreachable")
 
 
+def require_place(host: str, port: int, token: str | None) -> None:
+    """Refuse an address or a token with which `start` would fail, before there is a run to serve."""
+    check_token(host, token, b"")
+    _listen(host, port).close()
+
+
 def _make_room(folder: Path) -> None:
     """A folder for the double of a run that is trained elsewhere: a new one, or that of an earlier such page."""
     with disk_errors(folder, None):
@@ -196,8 +203,9 @@ def _listen(host: str, port: int) -> socket.socket:
     for candidate in [port] if port == 0 else range(port, min(port + FURTHER, 65535) + 1):
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(host, candidate, type=socket.SOCK_STREAM)[0]
-        except socket.gaierror as error:
-            raise UserError(f"--host {host} is no address of this machine ({error.strerror}); try 127.0.0.1") from None
+        except (socket.gaierror, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise UserError(f"{host} is no address of this machine ({why}); try 127.0.0.1, with {_HOST}") from None
         sock = socket.socket(family, kind, protocol)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -211,8 +219,10 @@ def _listen(host: str, port: int) -> socket.socket:
             continue
         return sock
     if last is not None and last.errno == errno.EADDRINUSE:
-        raise UserError(f"the ports {port} to {port + FURTHER} of {host} are all taken; name another with --port")
-    raise UserError(f"cannot listen on {host} port {port}: {last}; name another with --host or --port") from last
+        raise UserError(f"the ports {port} to {port + FURTHER} of {host} are all taken; name another with {_PORT}")
+    raise UserError(
+        f"cannot listen on {host} port {port}: {last}; name another with {_HOST}, or with {_PORT}"
+    ) from last
 
 
 def _all_addresses(host: str) -> bool:

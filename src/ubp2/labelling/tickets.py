@@ -8,6 +8,7 @@ it was shown before and nobody can tell in advance.
 from __future__ import annotations
 
 import base64
+import fcntl
 import hashlib
 import hmac
 import os
@@ -90,11 +91,26 @@ def run_secret(path: Path, run: Path | None = None) -> bytes:
                     stream.write(secrets.token_hex(32))
                     stream.flush()
                     os.fsync(stream.fileno())
-                with suppress(FileExistsError):
-                    os.link(partial, path)
+                _put(partial, path)
             finally:
-                partial.unlink()
+                partial.unlink(missing_ok=True)
         return bytes.fromhex(path.read_text(encoding="ascii").strip())
+
+
+def _put(partial: Path, path: Path) -> None:
+    """Give a file its name, unless there is one of that name; a process that reads sees it whole."""
+    try:
+        return os.link(partial, path)
+    except FileExistsError:
+        return None
+    except OSError:  # a drive on which a file has one name only (exFAT)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)  # no other process between the look and the name
+        if not path.exists():
+            partial.rename(path)
+    finally:
+        os.close(folder)
 
 
 def page_name(secret: bytes) -> str:

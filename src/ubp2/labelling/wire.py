@@ -21,6 +21,8 @@ NAME_CHARACTERS = 40
 REASON_CHARACTERS = 300
 LONGEST = 24 * 3600.0  # seconds
 _RESERVED = {*TEACHERS, "custom"}
+_JOINERS = "\u200c\u200d"  # part of how names of several scripts are spelled
+_MARKS = dict.fromkeys(map(ord, "\u061c\u200e\u200f"))  # of direction: they come along when a name is pasted
 _KEY = re.compile(r"[A-Za-z0-9_.:-]{8,80}")
 
 
@@ -45,9 +47,12 @@ def parsed(text: bytes) -> dict[str, Any]:
 
 def annotator(fields: Mapping[str, Any]) -> str:
     """The name of the annotator, spelled one way only."""
-    name = " ".join(unicodedata.normalize("NFC", _text(fields, "annotator")).split())
-    if not 0 < len(name) <= NAME_CHARACTERS or not name.isprintable():
-        raise Refused(400, f"a name has 1 to {NAME_CHARACTERS} letters, figures or signs; choose another")
+    text = unicodedata.normalize("NFC", _text(fields, "annotator").translate(_MARKS))
+    name = " ".join(word for part in text.split() if (word := part.strip(_JOINERS)))
+    if not 0 < len(name) <= NAME_CHARACTERS:
+        raise Refused(400, f"a name has 1 to {NAME_CHARACTERS} letters, figures or signs, got {len(name)}")
+    if hidden := next((c for c in name if not c.isprintable() and c not in _JOINERS), None):
+        raise Refused(400, f"the name holds a character that nobody can see (U+{ord(hidden):04X}); type it anew")
     if name.lower() in _RESERVED:
         raise Refused(400, f"{name} is a scripted teacher, whose answers would be taken for yours; choose another name")
     return name

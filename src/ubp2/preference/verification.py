@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from ubp2.preference.records import decode
 from ubp2.preference.schema import APPLICATION_ID, MIGRATIONS, QUERY_COLUMNS
+from ubp2.storage.database import BUSY_SECONDS, disk_errors
 
 __all__ = ["Verification", "verify"]
 
@@ -61,17 +62,18 @@ def verify(path: Path) -> Verification:
     """Look at all of a label store."""
     counts: dict[str, int] = {}
     problems: list[str] = []
-    try:
-        # Not read-only: SQLite undoes what a killed process left half-written, which is no damage.
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=rw", uri=True, timeout=30)) as connection:
-            connection.execute("PRAGMA query_only=ON")
-            for problem in _problems(connection, counts):
-                problems.append(problem)
-    except sqlite3.DatabaseError as error:
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-        if code not in _DAMAGE:
-            raise
-        problems.append(f"the file cannot be read on: {error}")
+    with disk_errors(path, path.parent):  # a store that cannot be opened is not damaged
+        try:
+            # Not read-only: SQLite undoes what a killed process left half-written, which is no damage.
+            where = f"file:{quote(str(path))}?mode=rw"
+            with closing(sqlite3.connect(where, uri=True, timeout=BUSY_SECONDS)) as connection:
+                connection.execute("PRAGMA query_only=ON")
+                for problem in _problems(connection, counts):
+                    problems.append(problem)
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF not in _DAMAGE:
+                raise
+            problems.append(f"the file cannot be read on: {error}")
     run = shlex.quote(str(path.parent))
     advice = (
         f"put a backup of {path.name} in its place; without one, save the labels that are whole with: "

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ubp2.errors import UserError
 
-__all__ = ["POPULATION", "Database", "disk_errors", "going_on"]
+__all__ = ["BUSY_SECONDS", "POPULATION", "Database", "disk_errors", "going_on"]
 
 BUSY_SECONDS = 30.0
 POPULATION = "population.json"  # in the folder of seeds that train together, beside theirs

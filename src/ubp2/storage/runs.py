@@ -16,7 +16,6 @@ import math
 import os
 import shlex
 import socket
-import sys
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -28,7 +27,7 @@ from ubp2.errors import UserError
 from ubp2.storage import locks
 from ubp2.storage.database import disk_errors, going_on
 from ubp2.storage.recognising import is_run, no_run
-from ubp2.system import source, versions
+from ubp2.system import own_command, source, versions
 
 __all__ = ["HALF_MADE", "Metrics", "Run", "default_folder", "occupied", "read_metrics", "write_json"]
 
@@ -337,7 +336,7 @@ def _provenance(device: str) -> dict[str, Any]:
     return {
         "versions": versions(),
         "source": source(),
-        "command": shlex.join(sys.argv),
+        "command": own_command(),
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "host": socket.gethostname(),
         "device": device,

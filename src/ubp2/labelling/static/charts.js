@@ -119,7 +119,8 @@ export function table(head, rows, caption = "") {
 function spread(values, range) {
   let low = Math.min(...values, ...(range ?? []));
   let high = Math.max(...values, ...(range ?? []));
-  if (low === high) { low -= Math.abs(low) * 0.1 || 0.5; high += Math.abs(high) * 0.1 || 0.5; }
+  // Values that differ only in their last digits have no ticks between them.
+  if (high - low <= 1e-12 * Math.max(Math.abs(low), Math.abs(high))) { low -= Math.abs(low) * 0.1 || 0.5; high += Math.abs(high) * 0.1 || 0.5; }
   return [low, high];
 }
 

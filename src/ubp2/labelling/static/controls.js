@@ -9,6 +9,7 @@ const calm = matchMedia("(prefers-reduced-motion: reduce)");
 export class Controls {
   #cameras = [];
   #shape = "";
+  #well = false; // there is a pair to play
 
   /** `reload` is called when the same pair is to be shown from another camera. */
   constructor(session, reload) {
@@ -27,18 +28,29 @@ export class Controls {
     const { player } = this;
     const after = (does) => (event) => {
       if (event.detail > 0) event.currentTarget.blur();
-      does();
+      if (this.#well) does();
     };
     $("play").addEventListener("click", after(() => this.act("pause")));
     $("replay").addEventListener("click", after(() => this.act("replay")));
     $("back").addEventListener("click", after(() => player.step(-1)));
     $("forward").addEventListener("click", after(() => player.step(1)));
     for (const side of sides) side.querySelector(".frame").addEventListener("click", () => this.act("pause"));
-    $("scrub").addEventListener("input", () => player.seek(Number($("scrub").value)));
-    $("speed").addEventListener("change", () => { this.#setSpeed(Number($("speed").value)); $("speed").blur(); });
-    $("camera").addEventListener("change", () => { this.#setCamera($("camera").value); $("camera").blur(); });
+    $("scrub").addEventListener("input", () => (this.#well ? player.seek(Number($("scrub").value)) : this.#show()));
+    this.#pick($("speed"), (speed) => this.#setSpeed(Number(speed)));
+    this.#pick($("camera"), (camera) => this.#setCamera(camera));
     $("larger").addEventListener("click", () => this.#setLarger($("larger").getAttribute("aria-pressed") !== "true"));
     player.addEventListener("moved", () => this.#show());
+  }
+
+  /** After the mouse, keys are for the clips again; who chooses with keys stays where they are. */
+  #pick(select, does) {
+    let mouse = false;
+    select.addEventListener("pointerdown", () => { mouse = true; });
+    select.addEventListener("keydown", () => { mouse = false; });
+    select.addEventListener("change", () => {
+      does(select.value);
+      if (mouse) select.blur();
+    });
   }
 
   act(action) {
@@ -91,9 +103,11 @@ export class Controls {
     this.#show();
   }
 
+  /** Whether there is a pair to play and to answer. What is really disabled would lose the focus of the keyboard. */
   enable(well) {
-    for (const button of document.querySelectorAll(".answer")) button.setAttribute("aria-disabled", String(!well));
-    for (const name of ["play", "replay", "back", "forward", "scrub"]) $(name).disabled = !well;
+    this.#well = well;
+    const controls = [...document.querySelectorAll(".answer"), ...["play", "replay", "back", "forward", "scrub"].map($)];
+    for (const control of controls) control.setAttribute("aria-disabled", String(!well));
   }
 
   /** Show for a moment what was chosen, while the next pair already stands. */

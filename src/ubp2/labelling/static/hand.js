@@ -12,11 +12,12 @@ export class Hand extends EventTarget {
   #answered = new Map(); // pair id -> when, so that a reply from before the answer does not bring the pair back
   #asking = false;
   #again = false;
+  #sure = true; // since the pair came to the front, the server has said that it is ours
   #timer = null;
   #quiet = 0; // replies without a pair, and failures, in a row: to ask less often
   #failures = 0;
 
-  /** `looking` says whether somebody looks at the pair: it is then not exchanged for another. */
+  /** `looking` says whether somebody looks at the pair: once the server has said that it is ours, it stays. */
   constructor(outbox, annotator, looking) {
     super();
     Object.assign(this, { outbox, annotator, looking });
@@ -31,10 +32,11 @@ export class Hand extends EventTarget {
     this.refresh();
   }
 
-  /** The pair was answered or skipped: the one behind it comes to the front. */
+  /** The pair was answered or skipped: the one behind it comes to the front, which somebody else may have by now. */
   done() {
     this.#answered.set(this.pair.id, ++this.#serial);
     [this.pair, this.ahead, this.why] = [this.ahead, null, null];
+    this.#sure = false;
   }
 
   /** A pair comes back to the front, and what was there goes behind it. */
@@ -42,6 +44,7 @@ export class Hand extends EventTarget {
     this.#answered.delete(pair.id);
     if (this.pair && this.pair.id !== pair.id) this.ahead = this.pair;
     this.pair = pair;
+    this.#sure = true;
   }
 
   forget(id) {
@@ -89,8 +92,10 @@ export class Hand extends EventTarget {
     const open = [reply.pair, reply.ahead].filter((pair) =>
       pair && !unsent.has(pair.id) && !((this.#answered.get(pair.id) ?? 0) > serial));
     this.why = reply.why;
-    if (this.looking()) this.ahead = open.find((pair) => pair.id !== this.pair?.id) ?? null;
+    const ours = this.#sure || open.some((pair) => pair.id === this.pair?.id);
+    if (ours && this.looking()) this.ahead = open.find((pair) => pair.id !== this.pair?.id) ?? null;
     else [this.pair = null, this.ahead = null] = open;
+    this.#sure ||= serial === this.#serial; // a reply from before the answer knows only what was behind the pair
     this.#quiet = this.pair ? 0 : this.#quiet + 1;
   }
 

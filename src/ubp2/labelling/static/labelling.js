@@ -125,13 +125,15 @@ export class Labelling {
     const camera = this.controls.cameraFor(pair);
     const key = `${pair.id}/${camera}`;
     if (this.#bad?.key === key) return this.#broken(this.#bad.side, this.#bad.message);
-    if (this.#stage === "pair" && !again) return this.#prepare();
+    const stands = this.#stage === "pair" && this.player.pair?.id === pair.id; // else it is shown for the first time
+    if (stands && !again) return this.#prepare();
     if (this.#loading === key) return;
     this.#loading = key;
-    if (!again && !this.#late) this.#wait("Loading the clips", "");
+    const keep = again && stands;
+    if (!keep && !this.#late) this.#wait("Loading the clips", "");
     try {
-      const well = await this.player.show(pair, camera, { keep: again });
-      if (well && this.hand.pair?.id === pair.id && !this.#undoing) this.#shown(again);
+      const well = await this.player.show(pair, camera, { keep });
+      if (well && this.hand.pair?.id === pair.id && !this.#undoing) this.#shown(keep);
     } catch (error) {
       if (this.hand.pair?.id === pair.id) this.#noClip(error, key, again);
     } finally {
@@ -139,11 +141,12 @@ export class Labelling {
     }
   }
 
-  #shown(again) {
+  /** `stood`: the pair was on the screen before, from another camera. */
+  #shown(stood) {
     this.#late = false;
     this.#setStage("pair");
     this.controls.fit();
-    if (again) return;
+    if (stood) return;
     this.#shownAt = performance.now();
     const { id } = this.hand.pair;
     setTimeout(() => { if (this.#stage === "pair" && this.hand.pair?.id === id) $("answers").dataset.open = id; }, SETTLE);

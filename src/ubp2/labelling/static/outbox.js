@@ -91,9 +91,12 @@ export class Outbox extends EventTarget {
     }
   }
 
+  /** What is sent next: an undo is of what was said before it, so what other tabs have not sent yet goes first. */
   #first() {
     const now = Date.now();
-    return this.unsent.find((act) => act.tab === this.#tab || now - act.made > ADOPT_AFTER);
+    const acts = this.unsent;
+    const own = acts.find((act) => act.tab === this.#tab || now - act.made > ADOPT_AFTER);
+    return own && acts.find((act) => act.body.annotator === own.body.annotator);
   }
 
   async #send(act) {

@@ -1,4 +1,5 @@
-// How long somebody looked at a pair: time in another tab, another program or a dialog is not counted.
+// How long a pair was in sight: time in another tab, with the window put away or in a dialog is not counted. A window that
+// lies open beside another program counts, because people watch clips in one that does not have the keyboard.
 
 const BEAT = 50; // ms
 
