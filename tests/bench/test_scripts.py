@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.scripts import BENCHMARKS, load, needs_benchmarks
+from tests.bench.scripts import BENCHMARKS, load
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in BENCHMARKS.glob("*.py")))
@@ -14,7 +14,6 @@ def test_a_script_finds_what_it_imports(name: str) -> None:
     load(name)
 
 
-@needs_benchmarks
 def test_a_single_seed_has_a_score_and_no_interval(tmp_path: Path) -> None:
     curves = load("curves")
     for seeds in (1, 2):
