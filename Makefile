@@ -33,7 +33,6 @@ test-all: $(READY) ## all tests, also those that learn, and the campaigns of fau
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 	$(BIN)/python benchmarks/faults.py
 	$(BIN)/python benchmarks/label_faults.py --trainer real
-	$(BIN)/python benchmarks/growth.py
 
 lint: $(READY) ## style and types
 	$(BIN)/ruff check .
