@@ -49,7 +49,8 @@ class Use(NamedTuple):
     """What an extra is for: the commands, given files and folders, of which the last one needs its package."""
 
     commands: tuple[str, ...]
-    refused: str = ""  # what the last one says where no more can be tried here than that the package is there
+    lacks: str = "pip install 'ubp2[{extra}]'"  # what the last one says without it
+    refused: str = ""  # and with it, where no more can be tried here than that the package is there
 
 
 WEIGHTS = ROOT / "tests" / "vision" / "data" / "plain.safetensors"  # of no size that has a name
@@ -57,6 +58,7 @@ USES = {
     "dmc": Use(("train --config {tiny} --env dmc/cartpole-balance --out {new}",)),
     "gym": Use(
         ("train --config {tiny} --env gym/Pendulum-v1 --out {new}", "eval {new} --episodes 1 --video {new}.gif"),
+        lacks="pygame is not installed",
     ),
     "hub": Use(("push {run} ada/reach --out {new}",), refused="the Hub did not take ada/reach"),
     "onnx": Use(("export {run} --out {new}.onnx",)),
@@ -83,11 +85,11 @@ def test_an_extra_alone(
     for line in lines[:-1]:
         json_in(clean, *line, cwd=tmp_path)
     without = run_in(clean, "ubp2", *lines[-1], cwd=tmp_path, code=2)
-    assert f"ubp2[{extra}" in without.stderr, without.stderr
+    assert use.lacks.format(extra=extra) in without.stderr
     folder = make_venv(tmp_path / "venv", lend=site_packages(clean))
     pip(folder, *CONSTRAINTS, f"ubp2[{extra}] @ {built.wheel.as_uri()}")
     if use.refused:
-        assert use.refused in run_in(folder, "ubp2", *lines[-1], cwd=tmp_path, code=2).stderr
+        assert use.refused in run_in(folder, "python", "-m", "ubp2", *lines[-1], cwd=tmp_path, code=2).stderr
     else:
         assert json_in(folder, *lines[-1], cwd=tmp_path)
     findings = {finding["check"]: finding for finding in json_in(folder, "doctor")["findings"]}
