@@ -29,7 +29,7 @@ from ubp2.training import checkpoint
 BROKEN = """
 import gymnasium
 from tests.envs import probes
-for name in ("DiscreteAction", "NanObservation", "CrashingStep"):
+for name in ("NanObservation", "CrashingStep"):
     gymnasium.register(f"{name}-v0", lambda render_mode=None, name=name: getattr(probes, name)(), max_episode_steps=50)
 """
 
