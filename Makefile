@@ -69,8 +69,7 @@ $(READY): pyproject.toml constraints.txt
 	@python=$$(scripts/python); \
 	if ! scripts/settled $(VENV) || ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
 	  echo "setting up $(VENV) with $$("$$python" -V)"; \
-	  rm -rf $(VENV); \
-	  "$$python" -m venv $(VENV); \
+	  "$$python" -m venv --clear $(VENV); \
 	fi
 	@echo "installing ubp2 and what it needs (two gigabytes on disk, once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,dmc,gym,ray]'

@@ -66,7 +66,7 @@ def test_half_an_environment_is_made_again(checkout: Path) -> None:
     python = program(checkout / "python", f'echo "$@" >> "{log}"\n[ "$2" = venv ] && exit 9\nexec "{REAL}" "$@"')
     environment = os.environ | {"PYTHON": str(python)}
     done = subprocess.run(["make", "lint"], cwd=checkout, capture_output=True, text=True, env=environment)
-    assert done.returncode and "-m venv .venv" in log.read_text().splitlines(), done.stderr
+    assert done.returncode and "-m venv --clear .venv" in log.read_text().splitlines(), done.stderr
 
 
 @pytest.fixture
