@@ -25,15 +25,14 @@ demo-metaworld: $(READY) ## a robot arm learns to close a door from preferences,
 test: $(READY) ## the tests that take minutes
 	@scripts/gl
 	@scripts/browser
-	$(BIN)/pytest -n 2 --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-all: $(READY) ## all tests, also those that learn, and the campaigns of faults
 	@scripts/gl
 	@scripts/browser
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 	$(BIN)/python benchmarks/faults.py
 	$(BIN)/python benchmarks/label_faults.py --trainer real
-	$(BIN)/python benchmarks/growth.py
 
 lint: $(READY) ## style and types
 	$(BIN)/ruff check .
@@ -58,13 +57,19 @@ clean: ## remove the virtual environment and caches; runs and demos stay
 	rm -rf $(VENV) .pytest_cache .ruff_cache build dist site
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Made once, and again when the dependencies change.
+# Made once, and again when the dependencies change, the checkout has moved or been copied, or the Python is another one.
+ifneq ($(shell scripts/settled $(VENV) && echo yes || true),yes)
+$(READY): again
+endif
+
+.PHONY: again
+again:
+
 $(READY): pyproject.toml constraints.txt
 	@python=$$(scripts/python); \
-	if [ ! -x $(BIN)/python ] || ! $(BIN)/python -c '' 2>/dev/null; then \
-	  echo "setting up $(VENV) with $$($$python -V)"; \
-	  rm -rf $(VENV); \
-	  $$python -m venv $(VENV); \
+	if ! scripts/settled $(VENV) || ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+	  echo "setting up $(VENV) with $$("$$python" -V)"; \
+	  "$$python" -m venv --clear $(VENV); \
 	fi
 	@echo "installing ubp2 and what it needs (two gigabytes on disk, once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,dmc,gym,ray]'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import signal
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.experiments.sweeps import command, parent
 from tests.training.helpers import assert_same_run, environment, tiny
 from tests.training.test_people import Person
 from ubp2.config.files import save_yaml
@@ -76,8 +78,8 @@ class Training:
 
     def workers(self) -> list[int]:
         """Its environment processes."""
-        told = subprocess.run(["pgrep", "-P", str(self.process.pid), "-f", "worker_process"], capture_output=True)
-        return [int(pid) for pid in told.stdout.split()]
+        own = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if parent(pid) == self.process.pid]
+        return [pid for pid in own if any("worker_process" in word for word in command(pid))]
 
 
 def _is_run(folder: Path, seeds: int) -> bool:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import imageio_ffmpeg
 
-EVALUATION = "evaluation.json"  # written last: a folder that has it is complete
+EVALUATION = "evaluation.json"  # a folder that has it is complete, but for the clip
 UNUSABLE = 2  # exit code of ubp2 for what only the user can mend
 
 
@@ -45,17 +45,17 @@ def main(demo: Demo) -> int:
     number, run = next((n, folder) for n, folder in candidates(demo) if not (folder / EVALUATION).exists())
     code = UNUSABLE
     if (run / "config.yaml").exists():
-        code = ubp2("train", "--resume", str(run))
+        code = ubp2("train", "--resume", str(run)).returncode
     while code == UNUSABLE:  # also after a demo that was killed before its first checkpoint
         if not run.exists():
-            code = ubp2("train", *demo.flags, "--seed", str(number - 1), "--out", str(run))
+            code = ubp2("train", *demo.flags, "--seed", str(number - 1), "--out", str(run)).returncode
             break
         number, run = next((n, folder) for n, folder in candidates(demo) if not folder.exists())
-    if code:
-        return code
-    if code := ubp2("plot", str(run), "--out", str(run / "curve.png")):
-        return code
-    return film(demo, run)
+    code = code or ubp2("plot", str(run), "--out", str(run / "curve.png")).returncode or evaluate(run)
+    if not code:
+        film(run)
+        print(f"Next: {demo.following}")
+    return code
 
 
 def candidates(demo: Demo) -> Iterator[tuple[int, Path]]:
@@ -67,33 +67,34 @@ def candidates(demo: Demo) -> Iterator[tuple[int, Path]]:
         number += 1
 
 
-def film(demo: Demo, run: Path) -> int:
-    """Evaluate the trained policy, with a clip as mp4 and gif, and print the result."""
+def evaluate(run: Path) -> int:
+    """Evaluate the trained policy, and print the result."""
+    done = ubp2("eval", str(run), "--episodes", "20", "--json", stdout=subprocess.PIPE)
+    if done.returncode == 0:
+        (run / EVALUATION).write_text(done.stdout, encoding="utf-8")
+        scores = json.loads(done.stdout)["scores"]
+        print(f"\nLearned from comparisons alone: success in {scores['success_any']:.0%} of 20 evaluation episodes.")
+        print(f"Learning curve: {run / 'curve.png'}", flush=True)
+    return done.returncode
+
+
+def film(run: Path) -> None:
+    """A clip of the policy as mp4 and gif. It comes last: a machine that cannot draw loses nothing else."""
     clip = run / "clip.mp4"
-    command = ["eval", str(run), "--episodes", "20", "--video", str(clip), "--json"]
-    result = subprocess.run(shown(command), stdout=subprocess.PIPE, text=True)
-    if result.returncode:
-        return result.returncode
-    palette = "split[a][b];[a]palettegen[p];[b][p]paletteuse"
-    gif = clip.with_suffix(".gif")
+    command = ("eval", str(run), "--episodes", "1", "--video", str(clip))
+    if ubp2(*command, stdout=subprocess.DEVNULL).returncode:
+        print(f"note: there is no clip; once what is missing is installed: .venv/bin/{shlex.join(['ubp2', *command])}")
+        return
+    gif, palette = clip.with_suffix(".gif"), "split[a][b];[a]palettegen[p];[b][p]paletteuse"
     ffmpeg = [imageio_ffmpeg.get_ffmpeg_exe(), "-loglevel", "error", "-y", "-i", clip, "-vf", palette, gif]
-    subprocess.run(ffmpeg, check=True, stdin=subprocess.DEVNULL)
-    (run / EVALUATION).write_text(result.stdout, encoding="utf-8")
-    scores = json.loads(result.stdout)["scores"]
-    print(f"\nLearned from comparisons alone: success in {scores['success_any']:.0%} of 20 evaluation episodes.")
-    print(f"Learning curve: {run / 'curve.png'}\nClip:           {clip}, {gif}")
-    print(f"Next: {demo.following}")
-    return 0
+    made = subprocess.run(ffmpeg, stdin=subprocess.DEVNULL).returncode == 0
+    print(f"Clip:           {clip}" + (f", {gif}" if made else ""))
 
 
-def ubp2(*arguments: str) -> int:
-    return subprocess.run(shown(list(arguments))).returncode
-
-
-def shown(arguments: list[str]) -> list[str]:
-    """Print the command as the user would type it; return it as it is run here."""
+def ubp2(*arguments: str, stdout: int | None = None) -> subprocess.CompletedProcess[str]:
+    """Show the command as the user would type it, and run it."""
     print(f"$ {shlex.join(['ubp2', *arguments])}", flush=True)
-    return [sys.executable, "-m", "ubp2", *arguments]
+    return subprocess.run([sys.executable, "-m", "ubp2", *arguments], stdout=stdout, text=True)
 
 
 if __name__ == "__main__":

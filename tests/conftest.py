@@ -19,6 +19,11 @@ os.environ.setdefault(
     "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
 )
 
+# The servers of tests are on this machine, where no proxy finds them.
+os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(
+    filter(None, ["127.0.0.1,localhost", os.environ.get("no_proxy") or os.environ.get("NO_PROXY")])
+)
+
 import jax
 import jax.numpy as jnp
 import numpy as np

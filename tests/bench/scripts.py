@@ -8,10 +8,9 @@ from types import ModuleType
 
 import pytest
 
-__all__ = ["BENCHMARKS", "load", "needs_benchmarks"]
+__all__ = ["BENCHMARKS", "load"]
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-needs_benchmarks = pytest.mark.skipif(not BENCHMARKS.exists(), reason="a source distribution has no benchmarks")
 
 
 def load(name: str) -> ModuleType:

@@ -9,11 +9,9 @@ from types import ModuleType
 
 import pytest
 
-from tests.bench.scripts import load, needs_benchmarks
+from tests.bench.scripts import load
 from ubp2.bench.options import Bench
 from ubp2.terminal.cli import _parse
-
-pytestmark = needs_benchmarks
 
 
 @pytest.fixture(scope="module")

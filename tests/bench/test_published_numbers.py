@@ -13,12 +13,10 @@ import sys
 
 import pytest
 
-from tests.bench.scripts import load, needs_benchmarks
+from tests.bench.scripts import load
 from tests.docs.pages import ROOT, pages
 from ubp2.evaluation import figures
 from ubp2.evaluation.imports import read_file
-
-pytestmark = [needs_benchmarks, pytest.mark.skipif(not pages(), reason="a source distribution may have no docs")]
 
 NUMBER = r"-?\d\.\d\d"
 SCORE = re.compile(rf"({NUMBER}) \[({NUMBER}), ({NUMBER})\](?: / ({NUMBER}))?")

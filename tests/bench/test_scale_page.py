@@ -6,9 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.bench.scripts import load, needs_benchmarks
-
-pytestmark = needs_benchmarks
+from tests.bench.scripts import load
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.scripts import BENCHMARKS, load, needs_benchmarks
+from tests.bench.scripts import BENCHMARKS, load
 from ubp2.config.presets import preset
 from ubp2.storage.population import create
 from ubp2.storage.runs import Metrics
@@ -18,7 +18,6 @@ def test_a_script_finds_what_it_imports(name: str) -> None:
     load(name)
 
 
-@needs_benchmarks
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_what_was_trained_together_is_collected_from_one_seed_on(
     seeds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -39,7 +38,6 @@ def test_what_was_trained_together_is_collected_from_one_seed_on(
     assert [row["seed"] for row in curves.read(tmp_path / "name.csv")] == [str(seed) for seed in range(seeds)]
 
 
-@needs_benchmarks
 def test_a_single_seed_has_a_score_and_no_interval(tmp_path: Path) -> None:
     curves = load("curves")
     for seeds in (1, 2):

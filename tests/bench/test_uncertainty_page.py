@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.bench.scripts import load, needs_benchmarks
-
-pytestmark = needs_benchmarks
+from tests.bench.scripts import load
 
 
 def test_the_page_is_up_to_date_with_the_raw_file() -> None:

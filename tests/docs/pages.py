@@ -46,9 +46,7 @@ class Command(NamedTuple):
 
 @cache
 def pages() -> dict[str, str]:
-    """Text of every page by its path from the root; none in a source distribution."""
-    if not (ROOT / "mkdocs.yml").exists():
-        return {}
+    """Text of every page by its path from the root."""
     files = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("examples/*.md"), *sorted(DOCS.rglob("*.md"))]
     return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in files}
 

@@ -17,7 +17,6 @@ from tests.docs.staging import OTHER_CODES, execute, serves, small, understandab
 from ubp2.config.resolving import resolve
 from ubp2.terminal import cli
 
-pytestmark = pytest.mark.skipif(not pages(), reason="a source distribution may have no docs")
 COMMANDS = commands()
 RUNNABLE = {command.words: command for command in COMMANDS if command.fenced and not command.reason}
 SNIPPETS = [block for block in blocks("python") if not block.reason]

@@ -16,8 +16,6 @@ from ubp2.agents.registry import AGENTS
 from ubp2.config.resolving import resolve
 from ubp2.terminal import cli
 
-pytestmark = pytest.mark.skipif(not pages(), reason="a source distribution may have no docs")
-
 
 def test_the_teacher_of_the_page_teaches(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     block = next(block for block in blocks("python") if block.page == "docs/guides/teacher.md")

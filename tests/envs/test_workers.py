@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from tests.envs import probes
+from tests.waiting import gone, until
 from ubp2.config.schema import EnvironmentConfig
 from ubp2.envs import worker
 from ubp2.envs.base import Lost
@@ -182,7 +183,7 @@ def steps(vector, count):
 
 @pytest.mark.parametrize("env", ["toy/reach", Hanging], ids=["died", "hung"])
 def test_a_lost_worker_is_replaced_and_the_others_have_answered(env):
-    vector = make_vector(env, EnvironmentConfig(patience=2.0), 2)
+    vector = make_vector(env, OPTIONS if env == "toy/reach" else EnvironmentConfig(patience=5.0), 2)
     for index in range(2):
         vector.reset(index, index)
     steps(vector, 2)
@@ -246,8 +247,8 @@ def test_an_episode_that_came_to_its_end_makes_up_for_losses():
 def test_a_run_that_is_to_stop_waits_less_long(monkeypatch):
     monkeypatch.setattr(worker, "STOPPING_PATIENCE", 0.1)
     vector = make_vector(Hanging, EnvironmentConfig(patience=0.0), 1)
-    vector.heed(lambda: True)
     vector.reset(0, 1)
+    vector.heed(lambda: True)
     with pytest.raises(Lost, match="gave no answer"):
         steps(vector, 3)
     vector.close()
@@ -280,16 +281,7 @@ def test_workers_end_with_a_killed_parent():
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    for _ in range(100):
-        try:
-            with open(f"/proc/{child}/stat") as stat:
-                if stat.read().split()[2] == "Z":
-                    break
-        except FileNotFoundError:
-            break
-        time.sleep(0.05)
-    else:
-        pytest.fail("the worker outlived its parent")
+    until(lambda: gone(child))
 
 
 def test_misuse():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.evaluation.disk import disk_of_ffmpeg, needs_dev_full
 from ubp2.errors import UserError
 from ubp2.evaluation import video
 
@@ -74,11 +75,9 @@ def test_no_ffmpeg(monkeypatch, tmp_path):
         video.find_ffmpeg()
 
 
+@needs_dev_full
 def test_a_full_disk(monkeypatch, tmp_path):
-    ffmpeg = tmp_path / "ffmpeg"
-    ffmpeg.write_text(f'#!/bin/bash\nargs=("$@")\nargs[-1]=/dev/full\nexec {video.find_ffmpeg()} "${{args[@]}}"\n')
-    ffmpeg.chmod(0o755)
-    monkeypatch.setenv("FFMPEG", str(ffmpeg))
+    disk_of_ffmpeg(tmp_path, monkeypatch).touch()
     for kind in ("mp4", "webm"):
         with pytest.raises(UserError, match="the disk is full; free some space"):
             video.write_video(tmp_path / f"x.{kind}", clip(), 10)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,18 @@ def ran(*words: Path | str, seconds: float = 600) -> subprocess.CompletedProcess
     return subprocess.run(sweep(*words), capture_output=True, text=True, timeout=seconds)
 
 
+@contextmanager
+def started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """A process whose output is read at its end; nothing that it started is left, also where a test gives up."""
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    with subprocess.Popen(command, text=True, start_new_session=True, **options) as process:
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
 def waited(true: Callable[[], Any], seconds: float = 300.0) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -73,7 +87,7 @@ def resumed(out: Path) -> int:
 
 
 def training(out: Path) -> dict[Path, int]:
-    """Runs below a folder that train now and have a checkpoint, each with its process."""
+    """Runs below a folder that train now and have a checkpoint, each with its process. On Linux."""
     found = {}
     for process in filter(str.isdigit, os.listdir("/proc")):
         words = command(int(process))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.experiments.sweeps import waited
+from tests.experiments.sweeps import started, waited
 from ubp2.config.files import overridden
 from ubp2.config.presets import preset
 from ubp2.experiments import execution
@@ -66,17 +66,17 @@ def test_a_table_that_is_killed_goes_on_and_is_finished_once(tmp_path: Path) -> 
     """SIGKILL in the first cell, SIGTERM in the second, then the same command to the end; nothing is trained twice."""
     out = tmp_path / "out"
     first, second = (out / "toy-reach" / method / "seeds-0-1" for method in ("ubp2", "mbp"))
-    killed = subprocess.Popen(reproduce(out), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    assert waited(lambda: checkpointed(first))
-    killed.kill()
-    killed.communicate()
-    assert waited(lambda: not locks.held(first / "s0"), 60), "the run outlived the command that started it"
-    stopped = subprocess.Popen(reproduce(out), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert waited(lambda: checkpointed(second))
-    resumed = json.loads((first / "s0" / "info.json").read_text(encoding="utf-8"))["resumed"]
-    finished = (first / "s0" / "metrics.jsonl").read_bytes()
-    stopped.terminate()
-    text, _ = stopped.communicate(timeout=120)
+    with started(reproduce(out), stdout=subprocess.DEVNULL) as killed:
+        assert waited(lambda: checkpointed(first))
+        killed.kill()
+        killed.communicate()
+        assert waited(lambda: not locks.held(first / "s0"), 60), "the run outlived the command that started it"
+    with started(reproduce(out)) as stopped:
+        assert waited(lambda: checkpointed(second))
+        resumed = json.loads((first / "s0" / "info.json").read_text(encoding="utf-8"))["resumed"]
+        finished = (first / "s0" / "metrics.jsonl").read_bytes()
+        stopped.terminate()
+        text, _ = stopped.communicate(timeout=300)
     assert stopped.returncode == 75, text
     assert "the same command goes on" in text
     done = subprocess.run(reproduce(out, "--json"), capture_output=True, text=True, timeout=300)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.experiments.sweeps import evaluations, ran, resumed, sweep, waited, write
+from tests.experiments.sweeps import evaluations, ran, resumed, started, sweep, waited, write
 from ubp2.terminal import cli
 
 
@@ -24,15 +25,15 @@ def test_a_sweep_is_stopped_from_elsewhere_and_resumed_by_its_folder(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file, out = write(tmp_path), tmp_path / "out"
-    running = subprocess.Popen(sweep(file, "--out", out), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert waited(lambda: checkpointed(out))
-    assert cli.main(["sweep", "status", str(out), "--json"]) == 0
-    data = json.loads(capfd.readouterr().out)
-    assert [group["state"] for group in data["groups"]] == ["running", "waiting"]
-    assert data["groups"][0]["seeds"] == [0]
-    assert cli.main(["sweep", "stop", str(out)]) == 0
-    assert f"stopped; ubp2 sweep resume {out} goes on" in capfd.readouterr().out
-    text, errors = running.communicate(timeout=60)
+    with started(sweep(file, "--out", out)) as running:
+        assert waited(lambda: checkpointed(out))
+        assert cli.main(["sweep", "status", str(out), "--json"]) == 0
+        data = json.loads(capfd.readouterr().out)
+        assert [group["state"] for group in data["groups"]] == ["running", "waiting"]
+        assert data["groups"][0]["seeds"] == [0]
+        assert cli.main(["sweep", "stop", str(out)]) == 0
+        assert f"stopped; ubp2 sweep resume {out} goes on" in capfd.readouterr().out
+        text, errors = running.communicate(timeout=300)
     assert running.returncode == 75 and f"ubp2 sweep resume {out} goes on" in text, errors
     file.unlink()
     done = ran("resume", out, "--json")
@@ -78,14 +79,14 @@ def test_the_script_of_an_array_names_tasks_resources_and_signals(
 def preempted(script: str, folder: Path, out: Path) -> str:
     """Run the first task of an array as SLURM does, send its signal after a checkpoint, and say what was requeued."""
     stand_in = folder / "scontrol"
-    stand_in.write_text(f'#!/bin/bash\necho "$@" >> {folder / "asked"}\n', encoding="utf-8")
+    stand_in.write_text(f'#!/bin/sh\necho "$@" >> {shlex.quote(str(folder / "asked"))}\n', encoding="utf-8")
     stand_in.chmod(0o755)
     environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
     environment |= {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "0"}
-    task = subprocess.Popen(["bash", script], env=environment)
-    assert waited(lambda: checkpointed(out))
-    task.send_signal(signal.SIGUSR1)
-    assert task.wait(timeout=120) == 75
+    with started(["bash", script], env=environment, stdout=None, stderr=None) as task:
+        assert waited(lambda: checkpointed(out))
+        task.send_signal(signal.SIGUSR1)
+        assert task.wait(timeout=300) == 75
     return (folder / "asked").read_text(encoding="utf-8")
 
 
@@ -117,13 +118,13 @@ def train(*words: str) -> list[str]:
     return [sys.executable, "-m", "ubp2", "train", *flat, *words]
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
-def test_a_signal_of_a_scheduler_leaves_a_checkpoint_and_asks_to_be_run_again(tmp_path: Path, number: int) -> None:
+def test_a_signal_of_a_scheduler_leaves_a_checkpoint_and_asks_to_be_run_again(tmp_path: Path) -> None:
+    """SIGTERM; the task of an array above gets SIGUSR1."""
     run = tmp_path / "run"
-    child = subprocess.Popen(train("--out", str(run)), stdout=subprocess.PIPE, text=True)
-    assert waited(lambda: checkpointed(run))
-    child.send_signal(number)
-    text, _ = child.communicate(timeout=120)
+    with started(train("--out", str(run))) as child:
+        assert waited(lambda: checkpointed(run))
+        child.terminate()
+        text, _ = child.communicate(timeout=300)
     assert child.returncode == 75 and "stopped at decision" in text
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.experiments.sweeps import command, evaluations, parent, ran, resumed, sweep, training, waited, write
+from tests.experiments.sweeps import command, evaluations, parent, ran, resumed, started, sweep, training, waited, write
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
@@ -52,13 +51,13 @@ def disturbed(cluster: Any, folder: Path, file: Path, workers: int) -> Path:
     """Run a sweep on the cluster, kill `workers` workers and then the node of a further one, and wait for its end."""
     out = folder / "disturbed"
     words = sweep(file, "--on", "ray", "--address", cluster.address, "--out", out, "--json")
-    running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    for _ in range(workers):
-        os.kill(next_worker(out), signal.SIGKILL)
-    lost = node_of(cluster, next_worker(out))
-    cluster.remove_node(lost, allow_graceful=False)
-    cluster.add_node(num_cpus=2)
-    text, errors = running.communicate(timeout=900)
+    with started(words) as running:
+        for _ in range(workers):
+            os.kill(next_worker(out), signal.SIGKILL)
+        lost = node_of(cluster, next_worker(out))
+        cluster.remove_node(lost, allow_graceful=False)
+        cluster.add_node(num_cpus=2)
+        text, errors = running.communicate(timeout=900)
     assert running.returncode == 0, text + errors
     return out
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -90,13 +89,6 @@ def fill(run: Run, beat: float) -> None:
             archive.append(episode(index))
         store.ask(100, 0, [question(i) for i in range(6)], "uniform")
         store.note({"beat": beat, "trainer": "running"})
-
-
-def until(condition: Any) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def given(folder: Path) -> list[tuple[int, str, float, float]]:

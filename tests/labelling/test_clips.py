@@ -10,11 +10,11 @@ import threading
 import numpy as np
 import pytest
 
+from tests.envs.opengl import needs_opengl
 from tests.labelling.filmed import EPISODE, LONG, Blind, Fickle, Filmed, check_files, open_clips, record, slow
 from ubp2.config.schema import Config, EnvironmentConfig
 from ubp2.envs.adapter import adapt
 from ubp2.envs.registry import make
-from ubp2.errors import UserError
 from ubp2.labelling.clips import Clips
 from ubp2.labelling.drawing import draw, measure
 from ubp2.labelling.render_process import not_written, simulate
@@ -52,15 +52,13 @@ def test_frames_are_those_of_the_episode(archive):
         assert state.fps == 6 and state.speed == 0.6
 
 
+@needs_opengl
 def test_meta_world_without_a_gpu(tmp_path):
     config = Config(env="metaworld/door-close")
     env = make(config.env, config.environment)
     [episode] = record(tmp_path / "episodes.sqlite", env, 1, 30)
     start, length = 20, 5
-    try:
-        frames, *_ = simulate(env, episode.seed, episode.action[:25], start, env.cameras[:2], 384)
-    except UserError as error:
-        pytest.skip(str(error))
+    frames, *_ = simulate(env, episode.seed, episode.action[:25], start, env.cameras[:2], 384)
     env.close()
     with Clips(tmp_path / "episodes.sqlite", config, tmp_path / "clips") as clips:
         clip = clips.want(0, start, length)

@@ -14,8 +14,9 @@ import pytest
 
 import ubp2
 from tests.labelling.conftest import FakeClips, question
-from tests.labelling.remote import SPEC, Annotator, address, answer, asked, call, episode, fill, given, serving, until
+from tests.labelling.remote import SPEC, Annotator, address, answer, asked, call, episode, fill, given, serving
 from tests.training.test_people import config, rows
+from tests.waiting import until
 from ubp2.config.schema import Config
 from ubp2.errors import UserError
 from ubp2.labelling import courier, parcels
@@ -30,9 +31,21 @@ from ubp2.terminal.cli import main
 
 
 @pytest.fixture(autouse=True)
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+def couriers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """They are fast, and none goes on asking after its test."""
     monkeypatch.setattr(courier, "PAUSE", 0.02)
     monkeypatch.setattr(courier, "LONGEST_PAUSE", 0.1)
+    started: list[Courier] = []
+    start = Courier.start
+
+    def noted(self: Courier, *, patient: bool) -> None:
+        start(self, patient=patient)
+        started.append(self)
+
+    monkeypatch.setattr(Courier, "start", noted)
+    yield
+    for each in started:
+        each.stop()
 
 
 @pytest.fixture
@@ -151,7 +164,8 @@ def test_no_proxy_stands_between_a_trainer_and_the_end_of_its_tunnel(
     page: Served, local: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    monkeypatch.delenv("no_proxy", raising=False)
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name)
     Courier(local, address(page), SPEC, print).start(patient=False)
 
 

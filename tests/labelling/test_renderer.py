@@ -12,18 +12,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.evaluation.disk import disk_of_ffmpeg, needs_dev_full
 from tests.labelling.filmed import LONG, Filmed, check_files, open_clips, slow
-from ubp2.evaluation.video import find_ffmpeg
+from tests.waiting import gone, until
 from ubp2.labelling import clips as module
+from ubp2.labelling.renderer import Renderer
 
 
 def test_a_renderer_killed_in_the_middle_is_started_again(archive, tmp_path):
     with open_clips(archive, slow(tmp_path)) as clips:
         clip = clips.want(0, 0, 10)
-        for _ in range(300):
-            if (tmp_path / "rendering").exists():
-                break
-            time.sleep(0.1)
+        until((tmp_path / "rendering").exists)
         first = clips.renderer_pid
         assert first is not None and not clips.state(clip).ready
         os.kill(first, signal.SIGKILL)
@@ -32,7 +31,9 @@ def test_a_renderer_killed_in_the_middle_is_started_again(archive, tmp_path):
         check_files(clips, clip, 11, 48, 64)
 
 
-def test_a_renderer_that_hangs_is_started_again(archive, tmp_path):
+def test_a_renderer_that_hangs_is_started_again(archive, tmp_path, monkeypatch):
+    """Nothing is waited for as briefly as the frame that never comes."""
+
     class Hanging(Filmed):
         def render(self, camera=None, size=None):  # type: ignore[override]
             if not (tmp_path / "hung").exists():
@@ -40,10 +41,16 @@ def test_a_renderer_that_hangs_is_started_again(archive, tmp_path):
                 time.sleep(1000)
             return super().render(camera, size)
 
-    with open_clips(archive, Hanging, seconds=8) as clips:
-        began, clip = time.monotonic(), clips.want(0, 0, 10)
-        state = clips.wait(clip, LONG)
-        assert state.ready and state.note is None and time.monotonic() - began >= 8
+    ask = Renderer._ask
+
+    def asked(self, blocks):
+        self._seconds = LONG if blocks is self._opening or (tmp_path / "hung").exists() else 5.0
+        return ask(self, blocks)
+
+    monkeypatch.setattr(Renderer, "_ask", asked)
+    with open_clips(archive, Hanging) as clips:
+        state = clips.wait(clips.want(0, 0, 10), 2 * LONG)
+        assert state.ready and state.note is None and (tmp_path / "hung").exists()
 
 
 def test_an_environment_that_takes_the_renderer_along_is_left_alone(archive, tmp_path, monkeypatch):
@@ -63,30 +70,26 @@ def test_an_environment_that_takes_the_renderer_along_is_left_alone(archive, tmp
         assert (tmp_path / "tries").read_text() == "xxxxxx"
 
 
+@needs_dev_full
 def test_a_full_disk_is_a_failed_clip_until_there_is_space(archive, tmp_path, monkeypatch):
-    ffmpeg = tmp_path / "ffmpeg"
-    ffmpeg.write_text(
-        f'#!/bin/bash\nargs=("$@")\n[ -e {tmp_path}/full ] && args[-1]=/dev/full\nexec {find_ffmpeg()} "${{args[@]}}"\n'
-    )
-    ffmpeg.chmod(0o755)
-    monkeypatch.setenv("FFMPEG", str(ffmpeg))
-    (tmp_path / "full").touch()
+    full = disk_of_ffmpeg(tmp_path, monkeypatch)
+    full.touch()
     with open_clips(archive) as clips:
         clip = clips.want(0, 0, 10)
         failed = clips.wait(clip, LONG).failed or ""
         assert "the disk is full" in failed and str(tmp_path) not in failed
         assert clips.path(clip, "near", "mp4") is None
         assert not [path for path in (tmp_path / "clips").iterdir() if path.is_dir()]
-        (tmp_path / "full").unlink()
+        full.unlink()
         assert clips.want(0, 0, 10) == clip and clips.state(clip).failed  # not at once again
         monkeypatch.setattr(module, "_AGAIN", 0.0)
         clips.want(0, 0, 10)
         assert clips.wait(clip, LONG).ready
 
-        def full():
+        def no_room():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        monkeypatch.setattr(clips._shelf, "begin", full)
+        monkeypatch.setattr(clips._shelf, "begin", no_room)
         failed = clips.wait(clips.want(0, 1, 10), LONG).failed
         assert failed == "the clip could not be written: the disk is full"
 
@@ -94,10 +97,7 @@ def test_a_full_disk_is_a_failed_clip_until_there_is_space(archive, tmp_path, mo
 def test_close_does_not_wait_for_a_clip(archive, tmp_path):
     clips = open_clips(archive, slow(tmp_path, frame=100.0))
     clip = clips.want(0, 0, 5)
-    for _ in range(300):
-        if (tmp_path / "rendering").exists():
-            break
-        time.sleep(0.1)
+    until((tmp_path / "rendering").exists)
     pid = clips.renderer_pid
     assert pid is not None
     clips.close()
@@ -134,12 +134,7 @@ def test_a_renderer_that_hangs_leaves_when_its_parent_was_killed(archive, tmp_pa
     server.kill()
     server.wait()
     server.stdout.close()
-    for _ in range(200):
-        told = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
-        if not told.strip() or told.startswith("Z"):  # gone, or not yet buried
-            return
-        time.sleep(0.1)
-    pytest.fail("the renderer outlived its parent")
+    until(lambda: gone(pid))
 
 
 def test_the_renderer_has_no_jax(archive, tmp_path):

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 import os
-import random
-import signal
 import sqlite3
-import subprocess
 import sys
 import threading
-import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.storage.killing import killed, run_alone
 from ubp2.errors import UserError
 from ubp2.preference.store import Counts, LabelStore
 from ubp2.types import Query
@@ -277,7 +275,7 @@ def test_threads_share_one_store(store: LabelStore):
 
 
 def test_nothing_acknowledged_is_lost_to_a_kill(tmp_path: Path):
-    subprocess.run([sys.executable, __file__, str(tmp_path / "labels.sqlite")], check=True, timeout=60)
+    run_alone(__file__, tmp_path / "labels.sqlite")
 
 
 def _ask_and_answer(path: Path, round: int, acknowledge: int) -> None:
@@ -289,23 +287,10 @@ def _ask_and_answer(path: Path, round: int, acknowledge: int) -> None:
 
 
 def _kill_many(path: Path, kills: int = 24) -> None:
-    """Kill a writing child again and again, and look for each answer it had acknowledged. Forks: run without jax."""
+    """Kill a writing child again and again, and look for each answer it had acknowledged."""
     acknowledged: set[int] = set()
     for round in range(kills):
-        reader, writer = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                _ask_and_answer(path, round, writer)
-            finally:
-                os._exit(1)
-        os.close(writer)
-        with os.fdopen(reader, "rb") as stream:
-            first = stream.readline()
-            time.sleep(random.random() * 0.03)
-            os.kill(child, signal.SIGKILL)
-            acknowledged |= {int(line) for line in (first + stream.read()).split()}
-        assert os.waitpid(child, 0)[1] == signal.SIGKILL
+        acknowledged |= set(killed(partial(_ask_and_answer, path, round)))
         with LabelStore(path) as store:
             found = {a.query_id: a.label for a in store.answers()}
         assert acknowledged <= found.keys()

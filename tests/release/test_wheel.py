@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.release.conftest import ROOT, Built
 from tests.release.venvs import json_in, make_venv, pip, run_in
@@ -52,14 +53,27 @@ def test_the_metadata_of_the_wheel(built: Built) -> None:
     assert "which of these two clips is better?" in header.get_payload()
 
 
-def test_the_archive_holds_what_its_tests_need(built: Built) -> None:
+def test_the_archive_holds_what_its_tests_need_and_nothing_else(built: Built) -> None:
+    """What git has, or would take: files that lie about, such as runs, are none of it."""
     with tarfile.open(built.archive) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-    listed = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True)
+        names = {entry.name.partition("/")[2] for entry in archive if not entry.isdir()}
+    command = ["git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    listed = subprocess.run(command, capture_output=True, text=True)
     if listed.returncode:
         pytest.skip("not a git checkout")
-    left_out = {name.split("/")[0] for name in set(listed.stdout.splitlines()) - names if (ROOT / name).is_file()}
+    ours = {name for name in listed.stdout.split("\0") if (ROOT / name).is_file()}
+    left_out = {name.split("/")[0] for name in ours - names}
     assert left_out <= {".ci", ".pre-commit-config.yaml"}, left_out
+    assert names - ours == {"PKG-INFO"}
+
+
+def test_examples_leave_their_runs_outside_of_the_archive() -> None:
+    """Whoever runs one in its own folder has them there, and hatchling packs what git does not ignore."""
+    left = ["examples/runs/room/config.yaml", "examples/first-hour/policy.npz", "demo/clip.mp4", "runs/one/info.json"]
+    done = subprocess.run(["git", "-C", ROOT, "check-ignore", *left], capture_output=True, text=True)
+    if done.returncode == 128:
+        pytest.skip("not a git checkout")
+    assert done.stdout.split() == left
 
 
 def test_the_changelog_knows_the_version() -> None:
@@ -90,5 +104,7 @@ def test_the_wheel_trains_outside_the_sources(installed: Path, tmp_path: Path) -
 
 
 def test_the_same_version_everywhere() -> None:
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert cited["version"] == __version__
     done = subprocess.run([sys.executable, "-m", "ubp2", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"ubp2 {__version__}\n"

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import random
-import signal
 import sqlite3
-import subprocess
 import sys
-import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.storage.killing import killed, run_alone
 from ubp2.errors import UserError
 from ubp2.preference.store import LabelStore
 from ubp2.storage.archive import EpisodeArchive
@@ -148,7 +146,7 @@ def test_a_reader_waits_for_a_writer(tmp_path: Path):
 
 
 def test_nothing_acknowledged_is_lost_to_a_kill(tmp_path: Path):
-    subprocess.run([sys.executable, __file__, str(tmp_path / "episodes.sqlite")], check=True, timeout=60)
+    run_alone(__file__, tmp_path / "episodes.sqlite")
 
 
 def _append_for_ever(path: Path, acknowledge: int) -> None:
@@ -160,25 +158,12 @@ def _append_for_ever(path: Path, acknowledge: int) -> None:
 
 
 def _kill_many(path: Path, kills: int = 24) -> None:
-    """Kill a writing child again and again, and look for each episode it had acknowledged. Forks: run without jax."""
+    """Kill a writing child again and again, and look for each episode it had acknowledged."""
     for _ in range(kills):
-        reader, writer = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                _append_for_ever(path, writer)
-            finally:
-                os._exit(1)
-        os.close(writer)
-        with os.fdopen(reader, "rb") as stream:
-            acknowledged = stream.readline()
-            time.sleep(random.random() * 0.03)
-            os.kill(child, signal.SIGKILL)
-            acknowledged = (acknowledged + stream.read()).split()
-        assert os.waitpid(child, 0)[1] == signal.SIGKILL
+        acknowledged = killed(partial(_append_for_ever, path))
         with EpisodeArchive(path) as archive:
-            assert int(acknowledged[-1]) < len(archive) <= int(acknowledged[-1]) + 2  # and perhaps one in flight
-            for index in (int(acknowledged[0]), len(archive) - 1):
+            assert acknowledged[-1] < len(archive) <= acknowledged[-1] + 2  # and perhaps one in flight
+            for index in (acknowledged[0], len(archive) - 1):
                 assert same(archive.read(index), episode(index, length=200))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 import sys
@@ -68,7 +69,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         Run.create(tmp_path / name, resolve(preset("cpu", "toy/reach"), 50)).close()
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin" / "ubp2"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m ubp2 "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m ubp2 "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent), prepend=":")
     return tmp_path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 
@@ -23,7 +24,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(flags: list[str]) -> None:
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- --json"])
 def test_streams_that_were_closed(closed: str) -> None:
     """As some schedulers start programs."""
-    command = f"exec {sys.executable} -m ubp2 version {closed}"
+    command = f"exec {shlex.quote(sys.executable)} -m ubp2 version {closed}"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
 

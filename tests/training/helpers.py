@@ -8,6 +8,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +51,27 @@ def tiny(**changes: Any) -> Config:
     return from_dict(changes, from_dict(TINY))
 
 
+def trim(folder: Path, most: int = 1 << 30) -> None:
+    """Forget the oldest half of the compiled programs once they take more than `most` bytes, or a gigabyte.
+
+    jax's own limit is not used: under it, a process that is killed while it writes spoils the cache for all others.
+    """
+    files = []
+    for path in folder.iterdir():
+        with suppress(FileNotFoundError):  # another process of pytest forgets, too
+            files.append((path.stat().st_mtime, path.stat().st_size, path))
+    files.sort()
+    if sum(size for _, size, _ in files) > most:
+        for *_, path in files[: (len(files) + 1) // 2]:
+            path.unlink(missing_ok=True)
+
+
 def keep_compilations() -> None:
     """Let this process and the commands that it starts share compiled programs, also with the next run of pytest."""
     from jax.experimental.compilation_cache import compilation_cache
 
     CACHE.mkdir(parents=True, exist_ok=True)
+    trim(CACHE)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(CACHE)
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     if jax.config.jax_compilation_cache_dir != str(CACHE):  # type: ignore[attr-defined]

@@ -7,16 +7,15 @@ import json
 import logging
 import os
 import random
-import signal
-import subprocess
 import sys
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.storage.killing import killed, run_alone
 from ubp2.errors import UserError
 from ubp2.training import checkpoint
 from ubp2.training.checkpoint import load_latest, save
@@ -66,7 +65,8 @@ def test_numpy_reads_the_arrays_without_us(folder: Path):
 
 
 def test_pickle_and_types_without_a_name_are_refused(folder: Path):
-    ml_dtypes = pytest.importorskip("ml_dtypes")
+    import ml_dtypes  # what jax calls bfloat16
+
     for bad in (np.array([object()]), np.zeros(2, ml_dtypes.bfloat16)):
         with pytest.raises((ValueError, TypeError), match=r"allow_pickle|cannot name"):
             save(folder, 1, {"bad": bad}, {}, keep=2)
@@ -223,12 +223,13 @@ def test_a_failing_disk_leaves_the_old_ones(folder: Path, monkeypatch: pytest.Mo
 
 
 def test_nothing_acknowledged_is_lost_to_a_kill(tmp_path: Path):
-    subprocess.run([sys.executable, __file__, str(tmp_path)], check=True, timeout=60)
+    run_alone(__file__, tmp_path)
 
 
 def test_pytrees_there_and_back():
-    jax = pytest.importorskip("jax")
-    eqx = pytest.importorskip("equinox")
+    import equinox as eqx
+    import jax
+
     tree = {
         "net": eqx.nn.MLP(2, 3, 4, 1, key=jax.random.key(0)),
         "count": jax.numpy.int32(3),
@@ -247,7 +248,6 @@ def test_pytrees_there_and_back():
 
 
 def test_a_tree_that_does_not_fit_is_told_with_the_first_difference():
-    pytest.importorskip("jax")
     tree = {"a": np.zeros((2, 3), np.float32), "b": np.zeros(2, np.int32)}
     flat = checkpoint.flatten(tree)
     cases = {
@@ -270,25 +270,12 @@ def _save_for_ever(folder: Path, decision: int, acknowledge: int) -> None:
 
 
 def _kill_many(folder: Path, kills: int = 24) -> None:
-    """Kill a saving child again and again, and load what it had acknowledged. Forks: run without jax."""
+    """Kill a saving child again and again, and load what it had acknowledged."""
     last = 0
     for _ in range(kills):
-        reader, writer = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                _save_for_ever(folder, last, writer)
-            finally:
-                os._exit(1)
-        os.close(writer)
-        with os.fdopen(reader, "rb") as stream:
-            acknowledged = stream.readline()
-            time.sleep(random.random() * 0.03)
-            os.kill(child, signal.SIGKILL)
-            acknowledged = (acknowledged + stream.read()).split()
-        assert os.waitpid(child, 0)[1] == signal.SIGKILL
+        acknowledged = killed(partial(_save_for_ever, folder, last))
         found = load_latest(folder)
-        assert found is not None and found.decision - int(acknowledged[-1]) in (0, 1)  # perhaps one in flight
+        assert found is not None and found.decision - acknowledged[-1] in (0, 1)  # perhaps one in flight
         assert found.meta == {"n": found.decision} and same(found.arrays, arrays(found.decision, size=20_000))
         last = found.decision
     assert not list(folder.glob("*.damaged*"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tests.training.helpers import rows, tiny
+from tests.training.helpers import rows, tiny, trim
 from ubp2 import api
 from ubp2.config.schema import Config
 from ubp2.system import resident_megabytes
@@ -82,3 +83,13 @@ def test_nothing_is_compiled_after_the_warm_up_and_nothing_grows(tmp_path: Path,
 def test_the_check_sees_a_leak(tmp_path: Path) -> None:
     sizes = watch(tiny(steps=500, ceiling=True, **STEADY), tmp_path / "run", leak=True)
     assert set(grown(sizes, 300)) >= {"arrays", "objects"}
+
+
+def test_programs_that_tests_have_compiled_are_forgotten_once_they_are_many(tmp_path: Path) -> None:
+    for age in range(4):
+        (tmp_path / str(age)).write_bytes(bytes(10))
+        os.utime(tmp_path / str(age), (1e9 - age, 1e9 - age))
+    trim(tmp_path, most=40)
+    assert len(list(tmp_path.iterdir())) == 4
+    trim(tmp_path, most=39)
+    assert {path.name for path in tmp_path.iterdir()} == {"0", "1"}

@@ -14,7 +14,6 @@ import json
 import logging
 import math
 import os
-import shlex
 import socket
 import time
 from collections.abc import Collection, Mapping

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.experiments.sweeps import waited
+from tests.experiments.sweeps import started, waited
 from ubp2.config.files import load_yaml
 from ubp2.experiments.tuning.study import written
 from ubp2.storage.runs import read_metrics
@@ -70,20 +70,20 @@ def test_a_search_goes_on_after_every_kill(tmp_path: Path) -> None:
     """SIGKILL of a worker, SIGKILL of the command, SIGTERM, then --resume: four trials, the scores of whole runs."""
     out = tmp_path / "out"
     command = tune(tmp_path, "--steps", "1200", "--grace", "400", "--trials", "4")
-    killed = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-    assert waited(lambda: checkpointed(out))
-    os.kill(worker_of(out), signal.SIGKILL)
-    assert killed.stderr is not None
-    assert any("tried again from its last checkpoint" in line for line in killed.stderr)
-    assert waited(lambda: written(out))
-    killed.kill()
-    killed.communicate()
-    assert waited(lambda: not written(out)), "runs outlived the command that started them"
-    stopped = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert waited(lambda: written(out))
-    before = stopped_in_order(out)
-    stopped.send_signal(signal.SIGTERM)
-    text, errors = stopped.communicate(timeout=PATIENCE)
+    with started(command, stdout=subprocess.DEVNULL) as killed:
+        assert waited(lambda: checkpointed(out))
+        os.kill(worker_of(out), signal.SIGKILL)
+        assert killed.stderr is not None
+        assert any("tried again from its last checkpoint" in line for line in killed.stderr)
+        assert waited(lambda: written(out))
+        killed.kill()
+        killed.communicate()
+        assert waited(lambda: not written(out)), "runs outlived the command that started them"
+    with started(command) as stopped:
+        assert waited(lambda: written(out))
+        before = stopped_in_order(out)
+        stopped.send_signal(signal.SIGTERM)
+        text, errors = stopped.communicate(timeout=PATIENCE)
     assert stopped.returncode == 75, errors
     assert "the same command goes on" in text and not written(out) and not (out / "stop").exists()
     assert stopped_in_order(out) > before, "runs were asked to stop, and not killed"
@@ -145,10 +145,10 @@ def test_a_trial_whose_node_dies_goes_on_at_another(tmp_path: Path) -> None:
         nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
         out, where = tmp_path / "out", ["--address", cluster.address, "--cpus", "1"]
         command = tune(tmp_path, "--steps", "1200", "--grace", "1200", "--trials", "2", *where, "--json")
-        running = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert waited(lambda: checkpointed(out) and len(list(out.glob("trial-*/seeds-0"))) == 2)
-        cluster.remove_node(nodes[0], allow_graceful=False)
-        text, errors = running.communicate(timeout=PATIENCE)
+        with started(command) as running:
+            assert waited(lambda: checkpointed(out) and len(list(out.glob("trial-*/seeds-0"))) == 2)
+            cluster.remove_node(nodes[0], allow_graceful=False)
+            text, errors = running.communicate(timeout=PATIENCE)
     finally:
         cluster.shutdown()
     assert running.returncode == 0, errors
