@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo demo-metaworld test test-all lint bench docs docs-serve dist clean
+.PHONY: help demo demo-metaworld test tests test-all lint bench docs docs-serve dist clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -21,6 +21,8 @@ demo: $(READY) ## learn toy/reach from preferences, then draw the curve and film
 demo-metaworld: $(READY) ## a robot arm learns to close a door from preferences, on two cores
 	@scripts/gl
 	@$(BIN)/python scripts/demo.py metaworld
+
+tests: test
 
 test: $(READY) ## the tests that take minutes
 	@scripts/gl

@@ -73,7 +73,9 @@ def evaluate(run: Path) -> int:
     if done.returncode == 0:
         (run / EVALUATION).write_text(done.stdout, encoding="utf-8")
         scores = json.loads(done.stdout)["scores"]
-        print(f"\nLearned from comparisons alone: success in {scores['success_any']:.0%} of 20 evaluation episodes.")
+        ever, last = scores["success_any"], scores["success_last"]
+        print("\nLearned from comparisons alone:", end=" ")
+        print(f"success in {ever:.0%} of 20 evaluation episodes, and still at the last step in {last:.0%}.")
         print(f"Learning curve: {run / 'curve.png'}", flush=True)
     return done.returncode
 
@@ -94,7 +96,17 @@ def film(run: Path) -> None:
 def ubp2(*arguments: str, stdout: int | None = None) -> subprocess.CompletedProcess[str]:
     """Show the command as the user would type it, and run it."""
     print(f"$ {shlex.join(['ubp2', *arguments])}", flush=True)
-    return subprocess.run([sys.executable, "-m", "ubp2", *arguments], stdout=stdout, text=True)
+    command, stopped = [sys.executable, "-m", "ubp2", *arguments], False
+    with subprocess.Popen(command, stdout=stdout, text=True) as process:
+        while True:
+            try:
+                output, _ = process.communicate()
+                break
+            except KeyboardInterrupt:  # Ctrl-C reaches the command, too; it is left to write its checkpoint
+                stopped = True
+    if stopped:
+        raise KeyboardInterrupt
+    return subprocess.CompletedProcess(command, process.returncode, output)
 
 
 if __name__ == "__main__":
@@ -104,4 +116,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main(DEMOS[name]))
     except KeyboardInterrupt:
+        print("stopped; the same command goes on from the last checkpoint", file=sys.stderr)
         sys.exit(130)

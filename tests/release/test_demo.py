@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -102,3 +103,32 @@ def test_the_demo_itself(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr
     assert "Learned from comparisons alone" in done.stdout and (tmp_path / "demo" / "clip.gif").exists()
+
+
+SLOW_TO_SAVE = """
+import signal, sys, time
+from pathlib import Path
+
+try:
+    print("training", flush=True)
+    time.sleep(600)
+except KeyboardInterrupt:
+    time.sleep(2)  # a checkpoint takes its time
+    Path("saved").touch()
+    sys.exit(75)
+"""
+
+
+def test_ctrl_c_leaves_the_training_its_time(tmp_path: Path) -> None:
+    """subprocess.run kills a command a quarter of a second after Ctrl-C: the checkpoint was promised and not there."""
+    (tmp_path / "ubp2.py").write_text(SLOW_TO_SAVE)  # what `python -m ubp2` finds first
+    script = [sys.executable, str(ROOT / "scripts" / "demo.py")]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(script, cwd=tmp_path, start_new_session=True, **pipes) as process:
+        assert process.stdout is not None
+        while process.stdout.readline() != "training\n":
+            pass
+        os.killpg(process.pid, signal.SIGINT)
+        _, told = process.communicate()
+    assert (tmp_path / "saved").exists()
+    assert process.returncode == 130 and told.endswith("goes on from the last checkpoint\n")
