@@ -153,6 +153,28 @@ def test_one_seed_one_method_and_returns(tmp_path: Path) -> None:
     assert (tmp_path / "r" / "scores.csv").read_text().startswith("task,method,seed,decision,labels,return")
 
 
+def test_a_report_says_which_runs_are_not_finished_and_up_to_where_it_compares(tmp_path: Path) -> None:
+    begun = made.series("mbp", score=(0.0, 0.2), steps=4000)
+    table = report.produce(made.results(made.series(), begun), tmp_path / "r", title="x").tables["scores"]
+    assert "averaged over time up to decision 2,000 (" in table.caption
+    assert table.notes[0] == (
+        f"The run of mbp on {DOOR} is not finished (decision 2,000 of 4,000): compared up to what all methods have."
+    )
+    alone = report.produce(made.results(begun), tmp_path / "r", title="x").tables["scores"]
+    assert alone.notes[0].endswith("(decision 2,000 of 4,000): numbers are over what there is.")
+    many = made.results(made.series(), *(made.series(f"m{i}", score=(0.0, 0.2), steps=4000) for i in range(6)))
+    notes = report.produce(many, tmp_path / "r", title="x").tables["scores"].notes
+    assert notes[3] == "There are 3 more such; the table of seeds that are finished has them all."
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "population.json"])
+def test_a_report_is_not_written_into_a_run(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(UserError, match=f"--out .* is the folder of a run \\(it has {name}\\); name another"):
+        report.write(made.results(made.series()), tmp_path, title="x")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
 def test_methods_without_a_common_evaluation_are_a_problem(tmp_path: Path) -> None:
     apart = made.results(made.series(), made.series("mbp", decision=(1500, 2500, 3500)))
     written = report.produce(apart, tmp_path / "r", title="x")

@@ -12,7 +12,7 @@ import numpy as np
 from ubp2.errors import UserError
 from ubp2.evaluation import statistics
 from ubp2.evaluation.grids import GAP, Cell, Grid, Row
-from ubp2.evaluation.measures import count
+from ubp2.evaluation.measures import count, unfinished
 from ubp2.evaluation.protocol import settings_side_by_side
 from ubp2.evaluation.results import Controller, Results, Series, checked
 from ubp2.evaluation.scores import align, titles
@@ -100,6 +100,7 @@ def _duels(results: Results, names: tuple[str, str]) -> tuple[list[Duel], list[s
     """A row a task that both have, and one over all of them; sentences on the others."""
     duels, problems, groups = [], [], []
     scale = 100.0 if results.series[0].metric == "success" else 1.0
+    rest = "compared up to what both sides have"
     for task in results.tasks():
         aligned = align(results, task)
         lacking = [name for name in names if name not in aligned.curves]
@@ -107,7 +108,7 @@ def _duels(results: Results, names: tuple[str, str]) -> tuple[list[Duel], list[s
             why = f"{lacking[0]} has no run on it" if lacking else "there is no evaluation at a common decision"
             problems.append(f"{task} is not compared: {why}")
             continue
-        problems += [said for name in names if (said := _unfinished(results.of(task, name), task, name))]
+        problems += [said for name in names if (said := unfinished(results.of(task, name), task, name, rest))]
         curves = [aligned.curves[name] * scale for name in names]
         both = sorted(set(aligned.seeds[names[0]]) & set(aligned.seeds[names[1]]))
         paired = [
@@ -125,19 +126,6 @@ def _duels(results: Results, names: tuple[str, str]) -> tuple[list[Duel], list[s
             over_all = over_all._replace(values=(math.nan,) * 2, difference=math.nan, interval=(math.nan,) * 2)
         duels.append(over_all)
     return duels, problems
-
-
-def _unfinished(runs: Sequence[Series], task: str, name: str) -> str | None:
-    """A sentence on the runs that have not come to their end: they count only where there are no others."""
-    left = [one for one in runs if not one.finished]
-    if not left:
-        return None
-    who = f"{len(left)} of {len(runs)} runs of {name} on {task}" if len(runs) > 1 else f"the run of {name} on {task}"
-    verb, slowest = ("are" if len(left) > 1 else "is"), min(left, key=lambda one: one.decision[-1])
-    how = f"decision {count(int(slowest.decision[-1]))} of {count(slowest.steps)}"
-    if len(left) < len(runs):
-        return f"{who} {verb} not finished ({how}) and left out"
-    return f"{who} {verb} not finished ({how}): compared up to what both sides have"
 
 
 def _duel(task: str | None, groups: list[list[np.ndarray]], decisions: int, test: Wilcoxon | None) -> Duel:
