@@ -55,7 +55,7 @@ def out(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("out") / "deep" / "report"
     options = {
         "published": PAPER,
-        "notes": ["Half of the <budget>."],
+        "notes": ["Half of the <budget>, by `promising`."],
         "commands": ["ubp2 reproduce table1"],
         "bars": True,
     }
@@ -82,7 +82,7 @@ def test_the_page_needs_nothing_else(out: Path) -> None:
 def test_the_page_says_what_it_is(out: Path) -> None:
     text = (out / "index.html").read_text(encoding="utf-8")
     assert "<h1>Table 1 &amp; more</h1>" in text and "2 methods on 2 tasks; 8 of 8 runs finished." in text
-    assert "Half of the &lt;budget&gt;." in text and "ubp2 reproduce table1" in text
+    assert "Half of the &lt;budget&gt;, by <code>promising</code>." in text and "ubp2 reproduce table1" in text
     assert "averages over 1M decisions; ours go to 4,000 on Door Close." in text
     assert "Fewer labels than in the paper&#x27;s main results: 40 of 500 on Door Close." in text
     assert "Fewer seeds than in the paper&#x27;s main results: 2 of 10 on Door Close." in text

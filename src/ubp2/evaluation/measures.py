@@ -123,6 +123,8 @@ def intervals(scores: Scores) -> Grid:
     )
     columns = (*(titles(scores.tasks)[task] for task in scores.tasks), *last)
     note = "In brackets: 95 % bootstrap interval, seeds drawn again within each task (stratified), 5000 times."
+    if any(1 < entry.seeds < statistics.ENOUGH for entry in scores.entries.values()):
+        note += f" Those of fewer than {statistics.ENOUGH} seeds are too narrow."
     caption = "Interquartile mean averaged over time, with its interval"
     return Grid(caption, "Method", columns, rows, (note,), len(last), tuple(records))
 
