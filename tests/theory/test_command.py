@@ -50,7 +50,7 @@ def test_text_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert "lq, linear kernel, horizon 10" in text and "greedy" in text
     assert "Only 1 agent a row: there are no intervals" in text and "Take --repeats 10 or more" in text
-    assert few(2)[0].startswith("Only 2 agents a row: intervals of the regret are very wide") and not few(5)
+    assert few(2)[0].startswith("Only 2 agents a row: intervals of so few say little") and not few(5)
 
 
 @pytest.mark.slow

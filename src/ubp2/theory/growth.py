@@ -36,7 +36,7 @@ def few(repeats: int) -> list[str]:
     if repeats >= _ENOUGH:
         return []
     how = (
-        f"Only {repeats} agents a row: intervals of the regret are very wide, and those of the exponent far too narrow"
+        f"Only {repeats} agents a row: intervals of so few say little, and those of exponents are far too narrow"
         if repeats > 1
         else "Only 1 agent a row: there are no intervals, and their ends repeat the number"
     )
