@@ -13,8 +13,13 @@ class UserError(Exception):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ' Did you mean ...?' for the nearest known names, or an empty string."""
-    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
+    """Return ' Did you mean ...?' for the nearest known names, or an empty string.
+
+    Of dotted names, those that end in the whole word are the nearest: budget is preferences.budget.
+    """
+    known = list(known)
+    ends = [full for full in known if full.endswith(f".{name}")]
+    close = ends[:3] or difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     return f" Did you mean {' or '.join(close)}?" if close else ""
 
 

@@ -14,7 +14,7 @@ from ubp2.errors import UserError
 from ubp2.evaluation.compare import as_data, as_grid, compare
 from ubp2.evaluation.grids import GAP
 from ubp2.evaluation.protocol import SETTINGS
-from ubp2.evaluation.sources import parse
+from ubp2.evaluation.sources import gather, parse
 from ubp2.terminal import cli
 from ubp2.terminal.cli import main
 
@@ -47,6 +47,36 @@ def test_difference_interval_probability_and_test(folders: tuple[Path, Path]) ->
     assert duel.interval[0] > 0 and grid.rows[0].cells[2].mark == "*" and not grid.rows[0].cells[2].bold
     assert grid.notes[0] == "An asterisk: the interval of the difference lies clear of 0."
     assert as_data(found)["tasks"][0]["wilcoxon_pairs"] == 6
+
+
+def test_settings_that_others_give_are_told_as_they_were(tmp_path: Path) -> None:
+    """The horizon of training is that of the plans, and 1 without plans."""
+    made.run(tmp_path / "a")
+    made.run(tmp_path / "b", agent="pebble", optimism__reward=False)
+    found = compare([parse(str(tmp_path / "a"))], [parse(str(tmp_path / "b"))])
+    assert found.settings["training.horizon"] == (3, 1) and found.settings["training.warmup_updates"] == (1000, 1)
+    assert "optimism.reward on against off" in as_grid(found).notes[-1] and "derived" not in as_grid(found).notes[-1]
+    made.run(tmp_path / "c", training__horizon=2)
+    assert compare([parse(str(tmp_path / "a"))], [parse(str(tmp_path / "c"))]).settings == {"training.horizon": (3, 2)}
+
+
+def test_intervals_of_few_seeds_earn_no_asterisk(tmp_path: Path) -> None:
+    for seed in range(5):
+        made.run(tmp_path / "a" / str(seed), seed=seed, success=(0.9, 0.8 + 0.02 * seed))
+        made.run(tmp_path / "b" / str(seed), seed=seed, success=(0.1, 0.2 + 0.02 * seed))
+    sides = [[parse(f"{name}={tmp_path / name / str(seed)}") for seed in range(3)] for name in "ab"]
+    grid = as_grid(compare(*sides))
+    assert not any(cell.mark for row in grid.rows for cell in row.cells)
+    assert grid.notes[0] == "Intervals of fewer than 5 runs a side are too narrow: none of them earns an asterisk."
+    grid = as_grid(compare(*([parse(str(tmp_path / name))] for name in "ab")))
+    assert grid.rows[0].cells[2].mark == "*" and grid.notes[0].startswith("An asterisk: ")
+
+
+def test_one_run_has_one_name(tmp_path: Path) -> None:
+    run = made.run(tmp_path / "a")
+    with pytest.raises(UserError, match="a is named twice, x and y, and a run counts once; leave one of the two out"):
+        gather([parse(f"x={run}"), parse(f"y={run}")])
+    assert gather([parse(f"x={run}"), parse(f"x={run}")]).methods() == ["x"]
 
 
 def test_over_several_tasks(tmp_path: Path) -> None:

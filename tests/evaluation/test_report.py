@@ -55,7 +55,7 @@ def out(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("out") / "deep" / "report"
     options = {
         "published": PAPER,
-        "notes": ["Half of the <budget>."],
+        "notes": ["Half of the <budget>, by `promising`."],
         "commands": ["ubp2 reproduce table1"],
         "bars": True,
     }
@@ -82,7 +82,7 @@ def test_the_page_needs_nothing_else(out: Path) -> None:
 def test_the_page_says_what_it_is(out: Path) -> None:
     text = (out / "index.html").read_text(encoding="utf-8")
     assert "<h1>Table 1 &amp; more</h1>" in text and "2 methods on 2 tasks; 8 of 8 runs finished." in text
-    assert "Half of the &lt;budget&gt;." in text and "ubp2 reproduce table1" in text
+    assert "Half of the &lt;budget&gt;, by <code>promising</code>." in text and "ubp2 reproduce table1" in text
     assert "averages over 1M decisions; ours go to 4,000 on Door Close." in text
     assert "Fewer labels than in the paper&#x27;s main results: 40 of 500 on Door Close." in text
     assert "Fewer seeds than in the paper&#x27;s main results: 2 of 10 on Door Close." in text
@@ -151,6 +151,28 @@ def test_one_seed_one_method_and_returns(tmp_path: Path) -> None:
     assert "Return: interquartile mean" in text and "-550.0" not in text and "\u2212550.0" in text
     assert not (tmp_path / "r" / "figures" / "profile.png").exists()
     assert (tmp_path / "r" / "scores.csv").read_text().startswith("task,method,seed,decision,labels,return")
+
+
+def test_a_report_says_which_runs_are_not_finished_and_up_to_where_it_compares(tmp_path: Path) -> None:
+    begun = made.series("mbp", score=(0.0, 0.2), steps=4000)
+    table = report.produce(made.results(made.series(), begun), tmp_path / "r", title="x").tables["scores"]
+    assert "averaged over time up to decision 2,000 (" in table.caption
+    assert table.notes[0] == (
+        f"The run of mbp on {DOOR} is not finished (decision 2,000 of 4,000): compared up to what all methods have."
+    )
+    alone = report.produce(made.results(begun), tmp_path / "r", title="x").tables["scores"]
+    assert alone.notes[0].endswith("(decision 2,000 of 4,000): numbers are over what there is.")
+    many = made.results(made.series(), *(made.series(f"m{i}", score=(0.0, 0.2), steps=4000) for i in range(6)))
+    notes = report.produce(many, tmp_path / "r", title="x").tables["scores"].notes
+    assert notes[3] == "There are 3 more such; the table of seeds that are finished has them all."
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "population.json"])
+def test_a_report_is_not_written_into_a_run(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(UserError, match=f"--out .* is the folder of a run \\(it has {name}\\); name another"):
+        report.write(made.results(made.series()), tmp_path, title="x")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_methods_without_a_common_evaluation_are_a_problem(tmp_path: Path) -> None:

@@ -101,6 +101,20 @@ def test_the_same_seed_twice_counts_once(tmp_path: Path) -> None:
     )
 
 
+def test_of_the_same_seed_the_finished_run_counts_else_the_longest(tmp_path: Path) -> None:
+    begun = made.run(tmp_path / "begun", success=(0.0, 0.5))
+    longer = made.run(tmp_path / "longer", success=(0.0, 0.5, 0.5))
+    assert [one.folder for one in read_runs([begun, longer]).series] == [longer]
+    whole = made.run(tmp_path / "whole", steps=2000, success=(0.0, 1.0))
+    found = read_runs([begun, longer, whole])
+    assert [one.folder for one in found.series] == [whole], "it is shorter, and finished"
+    start = f"seed 0 of ubp2 on metaworld/door-close is there 3 times; {whole} counts and"
+    assert found.problems == (
+        f"{start} {begun} (at 2,000 of 4,000) does not",
+        f"{start} {longer} (at 3,000 of 4,000) does not",
+    )
+
+
 def test_methods_are_told_apart_by_what_differs_on_a_task(tmp_path: Path) -> None:
     made.run(tmp_path / "7", planner__horizon=7)
     made.run(tmp_path / "11", planner__horizon=11, evaluation__every=500, checkpoint__every=500, seed=1)

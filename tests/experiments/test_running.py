@@ -21,7 +21,7 @@ from ubp2.evaluation.results import Results
 from ubp2.experiments import running
 from ubp2.experiments.catalogue import find
 from ubp2.experiments.cells import groups
-from ubp2.experiments.execution import Workers
+from ubp2.experiments.execution import Outcome, Workers
 from ubp2.experiments.plans import How, Plan
 from ubp2.storage import population
 from ubp2.storage.runs import Metrics, Run
@@ -68,6 +68,18 @@ def test_a_folder_that_cannot_be_looked_at_for_once_can_still_be_stopped(
         assert waited(lambda: len(looks) > 1, 30)
         (tmp_path / running.STOP).touch()
         assert stopped.wait(30)
+
+
+def test_what_was_stopped_does_not_count_as_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = group(tmp_path)
+    plan = Plan(find("table1"), (), [own.cell], [own], [], [], tmp_path)
+    ended = [Outcome(own, "finished"), Outcome(own, "stopped"), Outcome(own, "finished")]
+    workers = SimpleNamespace(run=lambda *_, **__: iter(ended), stop=print, kill=print, close=lambda: None)
+    monkeypatch.setattr(running, "_workers", lambda *_: workers)
+    told: list[str] = []
+    monkeypatch.setattr(running.Progress, "note", lambda _, text: told.append(text))
+    running._execute(plan, How(quiet=True), [own] * 3)
+    assert [line[:5] for line in told] == ["[1/3]", "[1/3]", "[2/3]"] and told[1].endswith(": stopped")
 
 
 def test_a_clip_that_was_interrupted_is_made_by_the_next_command(

@@ -46,6 +46,33 @@ def test_methods_have_settings_of_their_own(tmp_path: Path) -> None:
     ("changes", "sentence"),
     [
         (
+            {"methods": ["pebble"], "grid": {"planner.temperature": [0.5, 1.0]}, "steps": 3000},
+            r"pebble\+temperature=0.5 and pebble\+temperature=1.0 on toy/reach would train the same twice: they differ "
+            "in planner.temperature alone, which pebble does not read; leave one of them out",
+        ),
+        (
+            {"methods": {"one": {"agent": "ubp2"}, "other": {"agent": "ubp2", "training.horizon": 2}}},
+            "one and other on toy/reach would train the same twice: their settings are equal",
+        ),
+    ],
+)
+def test_what_would_train_the_same_twice_is_refused(changes: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=sentence):
+        planned(tmp_path, **changes)
+    for name in folders(changes):
+        (tmp_path / "out" / "toy-reach" / name).mkdir(parents=True)
+    assert len(planned(tmp_path, **changes).cells) == 2, "begun before, it goes on"
+
+
+def folders(changes: dict[str, Any]) -> list[str]:
+    """The folders of the two cells."""
+    return [f"pebble+temperature={value}" for value in (0.5, 1.0)] if "grid" in changes else list(changes["methods"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
             {"grid": {"preferences.strategy": ["uniform", "entropy"]}},
             "mbp.strategy=entropy on toy/reach: agent mbp sets",
         ),

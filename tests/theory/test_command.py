@@ -13,6 +13,7 @@ from tests.waiting import until
 from ubp2.errors import UserError
 from ubp2.terminal.cli import main
 from ubp2.terminal.flags import words
+from ubp2.theory.growth import few
 from ubp2.theory.options import STUDIES, Gain, Optimism, Regret
 from ubp2.theory.report import Part, _studied
 
@@ -48,6 +49,8 @@ def test_text_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["theory", "regret", "--kernel", "linear", "--episodes", "4", "--repeats", "1"]) == 0
     text = capsys.readouterr().out
     assert "lq, linear kernel, horizon 10" in text and "greedy" in text
+    assert "Only 1 agent a row: there are no intervals" in text and "Take --repeats 10 or more" in text
+    assert few(2)[0].startswith("Only 2 agents a row: intervals of so few say little") and not few(5)
 
 
 @pytest.mark.slow

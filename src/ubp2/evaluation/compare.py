@@ -12,12 +12,12 @@ import numpy as np
 from ubp2.errors import UserError
 from ubp2.evaluation import statistics
 from ubp2.evaluation.grids import GAP, Cell, Grid, Row
-from ubp2.evaluation.measures import count
-from ubp2.evaluation.protocol import settings_side_by_side
+from ubp2.evaluation.measures import count, unfinished
+from ubp2.evaluation.protocol import differences, shown
 from ubp2.evaluation.results import Controller, Results, Series, checked
 from ubp2.evaluation.scores import align, titles
 from ubp2.evaluation.sources import Source, gather
-from ubp2.evaluation.statistics import Wilcoxon
+from ubp2.evaluation.statistics import ENOUGH, Wilcoxon
 from ubp2.storage.runs import Run
 
 __all__ = ["Comparison", "Duel", "as_data", "as_grid", "compare"]
@@ -90,9 +90,7 @@ def _settings(first: Sequence[Series], second: Sequence[Series]) -> dict[str, tu
     for a in first:
         for b in second:
             if a.folder and b.folder and a.task == b.task:
-                own, other = settings_side_by_side([Run.open(folder).config for folder in (a.folder, b.folder)])
-                names = [name for name in {**own, **other} if own.get(name) != other.get(name)]
-                return {name: (own.get(name), other.get(name)) for name in names}
+                return differences(Run.open(a.folder).config, Run.open(b.folder).config)
     return {}
 
 
@@ -100,6 +98,7 @@ def _duels(results: Results, names: tuple[str, str]) -> tuple[list[Duel], list[s
     """A row a task that both have, and one over all of them; sentences on the others."""
     duels, problems, groups = [], [], []
     scale = 100.0 if results.series[0].metric == "success" else 1.0
+    rest = "compared up to what both sides have"
     for task in results.tasks():
         aligned = align(results, task)
         lacking = [name for name in names if name not in aligned.curves]
@@ -107,7 +106,7 @@ def _duels(results: Results, names: tuple[str, str]) -> tuple[list[Duel], list[s
             why = f"{lacking[0]} has no run on it" if lacking else "there is no evaluation at a common decision"
             problems.append(f"{task} is not compared: {why}")
             continue
-        problems += [said for name in names if (said := _unfinished(results.of(task, name), task, name))]
+        problems += [said for name in names if (said := unfinished(results.of(task, name), task, name, rest))]
         curves = [aligned.curves[name] * scale for name in names]
         both = sorted(set(aligned.seeds[names[0]]) & set(aligned.seeds[names[1]]))
         paired = [
@@ -125,19 +124,6 @@ def _duels(results: Results, names: tuple[str, str]) -> tuple[list[Duel], list[s
             over_all = over_all._replace(values=(math.nan,) * 2, difference=math.nan, interval=(math.nan,) * 2)
         duels.append(over_all)
     return duels, problems
-
-
-def _unfinished(runs: Sequence[Series], task: str, name: str) -> str | None:
-    """A sentence on the runs that have not come to their end: they count only where there are no others."""
-    left = [one for one in runs if not one.finished]
-    if not left:
-        return None
-    who = f"{len(left)} of {len(runs)} runs of {name} on {task}" if len(runs) > 1 else f"the run of {name} on {task}"
-    verb, slowest = ("are" if len(left) > 1 else "is"), min(left, key=lambda one: one.decision[-1])
-    how = f"decision {count(int(slowest.decision[-1]))} of {count(slowest.steps)}"
-    if len(left) < len(runs):
-        return f"{who} {verb} not finished ({how}) and left out"
-    return f"{who} {verb} not finished ({how}): compared up to what both sides have"
 
 
 def _duel(task: str | None, groups: list[list[np.ndarray]], decisions: int, test: Wilcoxon | None) -> Duel:
@@ -173,20 +159,23 @@ def _duel(task: str | None, groups: list[list[np.ndarray]], decisions: int, test
 
 def as_grid(comparison: Comparison) -> Grid:
     """The table of a comparison."""
-    shown = titles([duel.task for duel in comparison.duels if duel.task])
+    names = titles([duel.task for duel in comparison.duels if duel.task])
     a, b = comparison.names
     rows = []
     for duel in comparison.duels:
         cells = (
             Cell(_number(duel.values[0], ".1f"), duel.values[0] > duel.values[1]),
             Cell(_number(duel.values[1], ".1f"), duel.values[1] > duel.values[0]),
-            Cell(_number(duel.difference, "+.1f") + _bracket(duel.interval, "+.1f"), mark="*" if _apart(duel) else ""),
+            Cell(
+                _number(duel.difference, "+.1f") + _bracket(duel.interval, "+.1f"),
+                mark="*" if _apart(duel, comparison) else "",
+            ),
             Cell(f"{duel.improvement:.2f}{_bracket(duel.improvement_interval, '.2f')}"),
             Cell(GAP if duel.test is None or duel.test.refused else f"{duel.test.p:.3f}"),
             Cell(f"{duel.seeds[0]} / {duel.seeds[1]}"),
             Cell(count(duel.decisions) if duel.decisions else GAP),
         )
-        rows.append(Row(shown[duel.task] if duel.task else "All tasks", cells))
+        rows.append(Row(names[duel.task] if duel.task else "All tasks", cells))
     unit = "success in percent" if comparison.metric == "success" else "return"
     columns = (a, b, "Difference [95 %]", "P(first better) [95 %]", "Wilcoxon p", "Runs", "Decisions")
     return Grid(
@@ -194,15 +183,19 @@ def as_grid(comparison: Comparison) -> Grid:
         "Task",
         columns,
         tuple(rows),
-        tuple(_notes(comparison, shown)),
+        tuple(_notes(comparison, names)),
         records=tuple(as_data(comparison)["tasks"]),
     )
 
 
-def _apart(duel: Duel) -> bool:
-    """Whether the interval of the difference lies clear of 0; one that is not known (NaN) does not."""
+def _apart(duel: Duel, comparison: Comparison) -> bool:
+    """Whether the interval of the difference lies clear of 0, and comes from seeds enough to be believed.
+
+    One that is not known (NaN) does not. A bootstrap of few seeds is too narrow, and marks what chance has made.
+    """
     low, high = duel.interval
-    return low > 0 or high < 0
+    own = [one for one in comparison.duels if one.task and duel.task in (None, one.task)]
+    return min(min(one.seeds) for one in own) >= ENOUGH and (low > 0 or high < 0)
 
 
 def _number(value: float, form: str) -> str:
@@ -214,17 +207,19 @@ def _bracket(interval: tuple[float, float], form: str) -> str:
     return "" if math.isnan(low) else f" [{low:{form}}, {high:{form}}]"
 
 
-def _notes(comparison: Comparison, shown: Mapping[str, str]) -> list[str]:
+def _notes(comparison: Comparison, names: Mapping[str, str]) -> list[str]:
     notes = ["Wilcoxon: exact signed-rank test, two-sided, over seeds that both have, each averaged over time."]
-    if any(_apart(duel) for duel in comparison.duels):
+    if any(_apart(duel, comparison) for duel in comparison.duels):
         notes.insert(0, "An asterisk: the interval of the difference lies clear of 0.")
+    if any(math.isfinite(duel.interval[0]) and min(duel.seeds) < ENOUGH for duel in comparison.duels):
+        notes.insert(0, f"Intervals of fewer than {ENOUGH} runs a side are too narrow: none of them earns an asterisk.")
     if math.isnan(comparison.duels[-1].difference):
         notes.append("Returns have a scale of their own on each task: over all, only who is better counts.")
     for duel in comparison.duels:
         if duel.test and duel.test.refused and duel.task:
-            notes.append(f"Not tested on {shown[duel.task]}: {duel.test.refused}.")
+            notes.append(f"Not tested on {names[duel.task]}: {duel.test.refused}.")
     if comparison.settings:
-        told = (f"{name} {a} against {b}" for name, (a, b) in comparison.settings.items())
+        told = (f"{name} {shown(a)} against {shown(b)}" for name, (a, b) in comparison.settings.items())
         notes.append(f"They differ in {'; '.join(told)}.")
     return [*notes, *comparison.problems]
 

@@ -13,9 +13,10 @@ from ubp2.evaluation.grids import GAP, Cell, Grid, Row
 from ubp2.evaluation.results import Results, Series
 from ubp2.evaluation.scores import Scores, counted, titles
 
-__all__ = ["amounts", "areas", "count", "intervals", "labels_needed"]
+__all__ = ["amounts", "areas", "count", "intervals", "labels_needed", "partial", "unfinished"]
 
 LEVELS = (0.5, 0.8, 0.95)
+_TOLD = 4  # sentences on runs that are not finished; the table of seeds has all
 
 
 def count(number: float) -> str:
@@ -24,6 +25,34 @@ def count(number: float) -> str:
         if number >= 1e5 and number % (size / 10) == 0 and number >= size:
             return f"{number / size:g}{letter}"
     return f"{number:,.0f}"
+
+
+def unfinished(runs: Sequence[Series], task: str, name: str, rest: str) -> str | None:
+    """A sentence on the runs that have not come to their end: they count only where there are no others.
+
+    `rest` says what numbers are over where there are no others.
+    """
+    left = [one for one in runs if not one.finished]
+    if not left:
+        return None
+    who = f"{len(left)} of {len(runs)} runs of {name} on {task}" if len(runs) > 1 else f"the run of {name} on {task}"
+    verb, slowest = ("are" if len(left) > 1 else "is"), min(left, key=lambda one: one.decision[-1])
+    how = f"decision {count(int(slowest.decision[-1]))} of {count(slowest.steps)}"
+    if len(left) < len(runs):
+        return f"{who} {verb} not finished ({how}) and left out"
+    return f"{who} {verb} not finished ({how}): {rest}"
+
+
+def partial(results: Results) -> list[str]:
+    """`unfinished` for each task and method of a report, as sentences below its table."""
+    told: list[str] = []
+    for task in results.tasks():
+        there = {method: own for method in results.methods() if (own := results.of(task, method))}
+        rest = "compared up to what all methods have" if len(there) > 1 else "numbers are over what there is"
+        told += [said for method, own in there.items() if (said := unfinished(own, task, method, rest))]
+    more = f"There are {len(told) - _TOLD + 1} more such; the table of seeds that are finished has them all."
+    shown = told if len(told) <= _TOLD else told[: _TOLD - 1]
+    return [*(f"{said[0].upper()}{said[1:]}." for said in shown), *([more] if len(told) > _TOLD else [])]
 
 
 def amounts(results: Results, methods: Sequence[str]) -> Grid:
@@ -94,6 +123,8 @@ def intervals(scores: Scores) -> Grid:
     )
     columns = (*(titles(scores.tasks)[task] for task in scores.tasks), *last)
     note = "In brackets: 95 % bootstrap interval, seeds drawn again within each task (stratified), 5000 times."
+    if any(1 < entry.seeds < statistics.ENOUGH for entry in scores.entries.values()):
+        note += f" Those of fewer than {statistics.ENOUGH} seeds are too narrow."
     caption = "Interquartile mean averaged over time, with its interval"
     return Grid(caption, "Method", columns, rows, (note,), len(last), tuple(records))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ __all__ = ["MARK", "Section", "as_page", "callout", "code", "image", "items", "p
 
 MARK = '<meta name="generator" content="ubp2 report">'  # how a later report knows that the page may be replaced
 
+_CODE = re.compile(r"`([^`\n]+)`")
 _STYLE = """
 :root { color-scheme: light dark; --page: #fcfcfb; --ink: #1c1e21; --soft: #5b6068; --line: #d9dce1; --tint: #eef3f8;
   --card: #ffffff; --accent: #0b5fa5; --warn: #fff6e0; --warn-line: #d99a1c; }
@@ -75,6 +77,7 @@ video { width: 100%; border-radius: 6px; background: #000; display: block; }
 pre { overflow-x: auto; background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: .8rem 1rem;
   font-size: .84rem; white-space: pre-wrap; overflow-wrap: anywhere; max-width: 100%; }
 summary { cursor: pointer; }
+p code { font-size: .92em; }
 footer { padding-bottom: 3rem; font-size: .86rem; }
 @media print { nav, .skip { display: none; } .frame { overflow: visible; } h2 { break-after: avoid; } }
 """
@@ -109,8 +112,9 @@ def as_page(title: str, lead: str, before: Sequence[str], sections: Iterable[Sec
 
 
 def paragraph(text: str, kind: str = "") -> str:
-    """Plain text as a paragraph."""
-    return f"<p{f' class={chr(34)}{kind}{chr(34)}' if kind else ''}>{html.escape(text)}</p>"
+    """Plain text as a paragraph; what stands between backticks is code."""
+    inside = _CODE.sub(r"<code>\1</code>", html.escape(text))
+    return f"<p{f' class={chr(34)}{kind}{chr(34)}' if kind else ''}>{inside}</p>"
 
 
 def callout(sentences: Sequence[str]) -> str:

@@ -21,10 +21,11 @@ __all__ = [
     "Bound",
     "check",
     "check_vary",
+    "differences",
     "method_names",
     "protocol_of",
     "same_method",
-    "settings_side_by_side",
+    "shown",
 ]
 
 _TEACHER = tuple(f"teacher.{field.name}" for field in dataclasses.fields(TeacherConfig) if field.name not in PLACE)
@@ -43,6 +44,8 @@ SETTINGS = (
 )
 # These do not depend on the task, so that an average over tasks needs them alike; the others are compared on each task.
 _EVERYWHERE = ("metric", "environment.protocol", *_TEACHER, "custom_teacher")
+
+DERIVED = "derived"  # stands for a value that another setting gives, such as a horizon of training that is the plans'
 
 # How long, where and how often: neither protocol nor method.
 _NEITHER = {"env", "agent", "steps", "seed", "environment.in_process", "environment.patience"}
@@ -107,13 +110,13 @@ def _note(found: dict[str, str], name: str, bound: Sequence[Bound], where: str) 
     if other is not None and name not in found:
         first = known[0]
         found[name] = (
-            f"{name} is {_shown(first.protocol[name])} in {first.where} and {_shown(other.protocol[name])} "
+            f"{name} is {shown(first.protocol[name])} in {first.where} and {shown(other.protocol[name])} "
             f"in {other.where}{where}"
         )
 
 
 def method_settings(config: Config) -> dict[str, Any]:
-    """What makes the method: every setting that is neither protocol nor bookkeeping, derived values left out.
+    """What makes the method: every setting that is neither protocol nor bookkeeping; derived values are called so.
 
     The four switches of an ablation are told as one word, as the paper does.
     """
@@ -127,7 +130,7 @@ def method_settings(config: Config) -> dict[str, Any]:
         "training.warmup_updates": config.training.warmup,
         "training.replay_capacity": min(config.steps, 1_000_000),
     }
-    own |= {name: None for name, value in derived.items() if own[name] == value}
+    own |= {name: DERIVED for name, value in derived.items() if own[name] == value}
     if config.ablation is not None:
         digits = "".join(str(int(own.pop(name))) for name in _SWITCHES)
         own["ablation"] = digits + str(int(own.pop("preferences.strategy") == "optimistic"))
@@ -139,7 +142,7 @@ def method_names(configs: Sequence[Config], vary: Collection[str] = ()) -> list[
 
     A setting of the protocol that was allowed to vary is named for all agents, where it does vary.
     """
-    own = settings_side_by_side(configs)
+    own = _side_by_side(configs)
     telling: dict[str, set[str]] = defaultdict(set)
     for env in {config.env for config in configs}:
         here = [i for i, config in enumerate(configs) if config.env == env]
@@ -149,7 +152,7 @@ def method_names(configs: Sequence[Config], vary: Collection[str] = ()) -> list[
     return [_name(config, settings, vary, telling[config.agent]) for config, settings in zip(configs, own, strict=True)]
 
 
-def settings_side_by_side(configs: Sequence[Config]) -> list[dict[str, Any]]:
+def _side_by_side(configs: Sequence[Config]) -> list[dict[str, Any]]:
     """The settings of each; where one run of ubp2 is an ablation, those that say nothing of it get their digits too."""
     if not any(config.ablation and config.agent == "ubp2" for config in configs):
         return [method_settings(config) for config in configs]
@@ -160,6 +163,17 @@ def settings_side_by_side(configs: Sequence[Config]) -> list[dict[str, Any]]:
         for config in configs
     ]
     return [method_settings(config) for config in plain]
+
+
+def differences(first: Config, second: Config) -> dict[str, tuple[Any, Any]]:
+    """The settings of the method in which two runs differ, with the values that they trained with."""
+    told = _side_by_side([first, second])
+    trained = [
+        {**dict(leaves(config)), **{name: value for name, value in own.items() if value != DERIVED}}
+        for config, own in zip((first, second), told, strict=True)
+    ]
+    found = {name: (trained[0].get(name), trained[1].get(name)) for name in sorted(_differing(told))}
+    return {name: pair for name, pair in found.items() if pair[0] != pair[1]}
 
 
 def _chosen(config: Config, vary: Collection[str]) -> dict[str, Any]:
@@ -174,11 +188,12 @@ def _differing(settings: Sequence[Mapping[str, Any]]) -> set[str]:
 def _name(config: Config, settings: Mapping[str, Any], vary: Collection[str], telling: set[str]) -> str:
     parts = [config.agent, *(["true reward"] if config.ceiling else [])]
     known = {**_chosen(config, vary), **settings}
-    parts += [f"{name} {_shown(known[name])}" for name in known if name in telling and name != "ceiling"]
+    parts += [f"{name} {shown(known[name])}" for name in known if name in telling and name != "ceiling"]
     return ", ".join(parts)
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value as a person reads it."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return "none" if value is None else str(value)
@@ -187,10 +202,10 @@ def _shown(value: Any) -> str:
 def same_method(first: tuple[Path, Config], other: tuple[Path, Config], name: str) -> None:
     """Refuse to pool runs under one name that differ in their method."""
     configs = [first[1], other[1]]
-    told = zip(settings_side_by_side(configs), configs, strict=True)
+    told = zip(_side_by_side(configs), configs, strict=True)
     a, b = (own | {"agent": config.agent} for own, config in told)
     for setting in sorted(_differing([a, b])):
         raise UserError(
-            f"both called '{name}', {first[0]} and {other[0]} differ in {setting}: {_shown(a.get(setting))} and "
-            f"{_shown(b.get(setting))}; give them different names"
+            f"both called '{name}', {first[0]} and {other[0]} differ in {setting}: {shown(a.get(setting))} and "
+            f"{shown(b.get(setting))}; give them different names"
         )

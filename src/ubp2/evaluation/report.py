@@ -108,9 +108,12 @@ def produce(
 
 
 def check_out(out: Path) -> None:
-    """Refuse a place that is a file, or a folder with a page of somebody else, before any work."""
+    """Refuse a place that is a file, a run folder, or a folder with a page of somebody else, before any work."""
     if out.exists() and not out.is_dir():
         raise UserError(f"--out is a folder, and {out} is a file; name another")
+    kept = next((name for name in ("config.yaml", "population.json") if (out / name).is_file()), None)
+    if kept:
+        raise UserError(f"--out {out} is the folder of a run (it has {kept}); name another for the report")
     old = out / PAGE
     if old.is_file() and page.MARK not in old.read_text(encoding="utf-8", errors="replace")[:2000]:
         raise UserError(f"{old} is a page that no report wrote; name another folder with --out")
@@ -147,7 +150,7 @@ def _tables(
 ) -> dict[str, Grid]:
     """All tables by the name of their files."""
     found = (
-        main_grid(scores, published=published, columns=columns),
+        main_grid(scores, published=published, columns=columns, notes=measures.partial(results)),
         measures.amounts(results, scores.methods),
         measures.intervals(scores),
         measures.areas(scores),

@@ -172,17 +172,23 @@ def _read_all(
 
 
 def checked(results: Results, vary: Collection[str] = ()) -> Results:
-    """Refuse results of different protocols; of a seed that is there twice, keep the first and say so."""
-    seen: dict[tuple[str, str, int], Series] = {}
-    problems = list(results.problems)
+    """Refuse results of different protocols; of a seed that is there several times, keep one and say which.
+
+    That is a finished one, else the longest, else the first: an attempt that was given up must not stand for a run.
+    """
+    seen: dict[tuple[str, str, int], list[Series]] = defaultdict(list)
     for one in results.series:
-        first = seen.setdefault((one.task, one.method, one.seed), one)
-        if first is not one:
-            problems.append(
-                f"seed {one.seed} of {one.method} on {one.task} is there twice; {_where(first)} counts and "
-                f"{_where(one)} does not"
-            )
-    series = tuple(_told(list(seen.values())))
+        seen[one.task, one.method, one.seed].append(one)
+    kept = [max(own, key=lambda one: (one.finished, one.decision[-1])) for own in seen.values()]
+    problems = list(results.problems)
+    for best, own in zip(kept, seen.values(), strict=True):
+        problems += [
+            f"seed {best.seed} of {best.method} on {best.task} is there {_times(len(own))}; {_where(best)} counts and "
+            f"{_where(one)}{'' if one.finished else f' (at {one.decision[-1]:,} of {one.steps:,})'} does not"
+            for one in own
+            if one is not best
+        ]
+    series = tuple(_told(kept))
     protocol.check([protocol.Bound(one.task, _where(one), one.protocol) for one in series], vary)
     return replace(results, series=series, problems=tuple(problems))
 
@@ -207,6 +213,10 @@ def _environment(series: Series) -> Mapping[str, Any]:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             return dict(json.loads(path.read_text(encoding="utf-8"))["meta"]["environment"])
     return {}
+
+
+def _times(number: int) -> str:
+    return "twice" if number == 2 else f"{number} times"
 
 
 def _where(series: Series) -> str:

@@ -40,6 +40,18 @@ def parse(text: str) -> Source:
     return Source(Path(path), method, task or None)
 
 
+def _names(folders: Sequence[Source]) -> dict[Path, str]:
+    """The names that are given to folders; one folder has one, or a run would count twice."""
+    names: dict[Path, str] = {}
+    for source in folders:
+        if source.method and names.setdefault(source.path.resolve(), source.method) != source.method:
+            raise UserError(
+                f"{source.path} is named twice, {names[source.path.resolve()]} and {source.method}, and a run counts "
+                f"once; leave one of the two out"
+            )
+    return names
+
+
 def gather(sources: Sequence[Source], *, controller: Controller = "acting", vary: Collection[str] = ()) -> Results:
     """Read all sources into one; protocols are compared over all of them. A file that cannot be read is an error."""
     check_vary(vary)
@@ -47,7 +59,7 @@ def gather(sources: Sequence[Source], *, controller: Controller = "acting", vary
     for source in folders:
         if source.task is not None:
             raise UserError(f"the runs in {source.path} know their task; name the method alone: METHOD={source.path}")
-    names = {source.path: source.method for source in folders if source.method}
+    names = _names(folders)
     runs = read_runs([source.path for source in folders], controller=controller, names=names, vary=vary)
     read: list[Series] = []
     for source in sources:

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, overload
 import numpy as np
 
 __all__ = [
+    "ENOUGH",
     "Wilcoxon",
     "area_under_curve",
     "average_rank",
@@ -32,6 +33,7 @@ __all__ = [
 
 RESAMPLES = 5000
 SIGNIFICANT = 0.05
+ENOUGH = 5  # seeds from which on an interval is more than a hint: with fewer, the bootstrap is far too narrow
 
 
 def iqm(scores: np.ndarray) -> float:

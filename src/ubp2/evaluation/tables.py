@@ -12,6 +12,7 @@ import numpy as np
 from ubp2.errors import unknown_name
 from ubp2.evaluation import statistics
 from ubp2.evaluation.grids import GAP, Cell, Grid, Row
+from ubp2.evaluation.measures import count
 from ubp2.evaluation.scores import Scores, titles
 
 __all__ = ["COLUMNS", "Published", "main_grid"]
@@ -44,11 +45,17 @@ class _Side(NamedTuple):
     totals: dict[str, np.ndarray]  # [methods] a column
 
 
-def main_grid(scores: Scores, *, published: Mapped | None = None, columns: Sequence[str] = ("average", "rank")) -> Grid:
+def main_grid(
+    scores: Scores,
+    *,
+    published: Mapped | None = None,
+    columns: Sequence[str] = ("average", "rank"),
+    notes: Sequence[str] = (),
+) -> Grid:
     """The table as it is shown: each method, and below it the paper's numbers and the difference, where there are any.
 
     Averages, ranks and regrets, the paper's too, are over the tasks on which all methods shown have a number. Returns
-    of several tasks have ranks alone.
+    of several tasks have ranks alone. `notes` are further sentences for below it.
     """
     for name in columns:
         if name not in COLUMNS:
@@ -72,14 +79,23 @@ def main_grid(scores: Scores, *, published: Mapped | None = None, columns: Seque
     names = titles(scores.tasks)
     unit = "Success in percent" if scores.scale == 100 else "Return"
     return Grid(
-        f"{unit}: interquartile mean over seeds, averaged over time (standard error at the final evaluation)",
+        f"{unit}: interquartile mean over seeds, averaged over time{_until(scores)} (standard error at the final "
+        "evaluation)",
         "Method",
         (*(names[task] for task in scores.tasks), *(COLUMNS[name][0] for name in columns)),
         tuple(rows),
-        (*_left_out(asked, columns), *_notes(scores, ours.over, paper.totals if paper.there.any() else {})),
+        (*notes, *_left_out(asked, columns), *_notes(scores, ours.over, paper.totals if paper.there.any() else {})),
         len(columns),
         tuple(_records(scores, published)),
     )
+
+
+def _until(scores: Scores) -> str:
+    """Where the evaluations that count end: where runs are not finished, that is earlier than one thinks."""
+    ends = sorted({entry.decisions for entry in scores.entries.values()})
+    if len(ends) < 2:
+        return f" up to decision {count(ends[0])}" if ends else ""
+    return f" up to decision {count(ends[0])} to {count(ends[-1])}, by task"
 
 
 def _side(

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ubp2.config.files import overridden
+from ubp2.config.files import differences, overridden
 from ubp2.config.schema import Config
 from ubp2.envs.base import EnvSpec
 from ubp2.envs.visual import base_id, is_visual
@@ -23,6 +23,9 @@ from ubp2.experiments.execution import labels
 from ubp2.experiments.resources import Resources, Shape
 
 __all__ = ["How", "Plan", "Request", "describe", "plan", "spec_of"]
+
+
+_REACTING = ("sac", "pebble", "rune", "mrn", "surf")  # those that others have registered may read anything
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,32 @@ def planned_cells(request: Request, out: Path = Path()) -> tuple[list[Cell], dic
         episode_decisions={task: spec.episode_decisions for task, spec in specs.items()},
         out=out,
     )
+    _check_apart(made)
     return made, specs
+
+
+def _check_apart(made: Sequence[Cell]) -> None:
+    """Refuse two cells of a task that would train the same under two names; what was begun before goes on."""
+    seen: dict[Config, Cell] = {}
+    for cell in made:
+        other = seen.setdefault(_read(cell.config), cell)
+        if other is not cell and not (other.folder.exists() and cell.folder.exists()):
+            names = sorted(line.partition(":")[0] for line in differences(other.config, cell.config))
+            why = f"they differ in {', '.join(names)} alone, which {cell.config.agent} does not read" if names else ""
+            raise UserError(
+                f"{other.method} and {cell.method} on {cell.task} would train the same twice: "
+                f"{why or 'their settings are equal'}; leave one of them out"
+            )
+
+
+def _read(config: Config) -> Config:
+    """The configuration as far as its agent reads it: without a planner there are no plans, and no bonus on them."""
+    plain = Config()
+    if config.agent in ("ubp2", "mbp"):
+        return replace(config, sac=plain.sac)
+    if config.agent in _REACTING:
+        return replace(config, planner=plain.planner, optimism=plain.optimism)
+    return config
 
 
 def plan(request: Request, how: How, out: Path) -> Plan:

@@ -95,7 +95,8 @@ def _execute(made: Plan, how: How, left: Sequence[Group]) -> list[Outcome]:
             outcomes = []
             for outcome in workers.run(left, clips=how.clips):
                 outcomes.append(outcome)
-                progress.note(f"[{len(outcomes)}/{len(left)}] {label(outcome.group)}: {outcome.state}")
+                done = sum(each.state == "finished" for each in outcomes)  # a program that was stopped is still to do
+                progress.note(f"[{done}/{len(left)}] {label(outcome.group)}: {outcome.state}")
                 if outcome.reason:
                     progress.note(f"  {outcome.reason}")
     return outcomes

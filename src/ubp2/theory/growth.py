@@ -8,9 +8,10 @@ import numpy as np
 from numpy import ndarray as Array
 from scipy.stats import t as student
 
-__all__ = ["Estimate", "exponent", "interval"]
+__all__ = ["Estimate", "exponent", "few", "interval"]
 
 _RESAMPLES = 2000
+_ENOUGH = 5  # repetitions from which on an interval says something
 
 
 class Estimate(NamedTuple):
@@ -28,6 +29,18 @@ def interval(values: Array) -> Estimate:
         return Estimate(mean, mean, mean)
     half = float(student.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))
     return Estimate(mean, mean - half, mean + half)
+
+
+def few(repeats: int) -> list[str]:
+    """A warning for the notes of a study whose repetitions are too few for its intervals; else nothing."""
+    if repeats >= _ENOUGH:
+        return []
+    how = (
+        f"Only {repeats} agents a row: intervals of so few say little, and those of exponents are far too narrow"
+        if repeats > 1
+        else "Only 1 agent a row: there are no intervals, and their ends repeat the number"
+    )
+    return [f"{how}. Take --repeats 10 or more before you read anything into them."]
 
 
 def exponent(cumulative: Array) -> Estimate:

@@ -16,6 +16,7 @@ from ubp2.theory.algorithm import optimum
 from ubp2.theory.comparisons import ComparisonGP
 from ubp2.theory.findings import Findings
 from ubp2.theory.grid import evaluate, plan
+from ubp2.theory.growth import few
 from ubp2.theory.learner import Beliefs, Knowledge, optimistic, roll
 from ubp2.theory.options import Preferences
 from ubp2.theory.regret import row
@@ -122,10 +123,11 @@ def study(options: Preferences) -> Findings:
         )
         curves[label], bonuses[label] = regret.cumsum(axis=1).tolist(), bonus.mean(axis=0).tolist()
     notes = [
+        *few(options.repeats),
         f"hills, RBF kernel, {options.repeats} agents a row, {options.labels} comparisons of {_SEGMENT} steps an "
         "episode; coefficients of one posterior deviation. bonus: deviation of the reward along the second and the "
         "last episode. covered: share of pairs whose reward, relative to the mean over visits, lies within two "
-        "deviations."
+        "deviations.",
     ]
     title = "Reward from comparisons"
     return Findings(

@@ -9,7 +9,7 @@ from numpy import ndarray as Array
 
 from ubp2.theory.algorithm import Episode, Method, optimum, run
 from ubp2.theory.findings import Findings
-from ubp2.theory.growth import exponent, interval
+from ubp2.theory.growth import exponent, few, interval
 from ubp2.theory.kernels import NAMES
 from ubp2.theory.options import Regret
 from ubp2.theory.systems import System, make_system
@@ -47,6 +47,7 @@ def study(options: Regret) -> Findings:
     horizon = "infinite horizon" if options.infinite else f"horizon {system.horizon}"
     title = f"{name}, {NAMES[options.kernel]} kernel, {horizon}"
     notes = [
+        *few(options.repeats),
         f"{options.repeats} agents a row, {options.episodes} episodes. exponent p: the mean cumulative regret grows as "
         "C + c N^p, by what the second half of the episodes adds over what the second quarter adds (1: as much an "
         "episode; below 0: it converges), with a 95 % interval from agents drawn again; last: regret of an episode, "

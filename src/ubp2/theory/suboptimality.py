@@ -6,6 +6,7 @@ import numpy as np
 
 from ubp2.theory.algorithm import Method, run
 from ubp2.theory.findings import Findings
+from ubp2.theory.growth import few
 from ubp2.theory.options import Suboptimality
 from ubp2.theory.regret import column, row
 from ubp2.theory.systems import make_system
@@ -36,10 +37,11 @@ def study(options: Suboptimality) -> Findings:
         rows.append(row(label, regret) | granted)
         curves[label] = regret.cumsum(axis=1).tolist()
     notes = [
+        *few(options.repeats),
         f"{_SYSTEM}, {_KERNEL} kernel, {options.repeats} agents a row, {options.episodes} episodes; every bonus is one "
         "posterior deviation. lost: optimistic value that the planner missed, summed over episodes; may lose: the "
         "theorem's N (1 - gamma^T) / (1 - gamma) epsilon. The theorem has an infinite horizon; here it is fixed, for "
-        "which the paper says that the same term is added."
+        "which the paper says that the same term is added.",
     ]
     title = "Planner suboptimality"
     return Findings("suboptimality", {title: rows}, {"title": title, "cumulative": curves}, notes)
