@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import yaml
 
+from ubp2.config import own
 from ubp2.config.schema import Config
 from ubp2.config.switching import SWITCHED, check_asked
 from ubp2.errors import UserError, did_you_mean
@@ -41,8 +42,7 @@ __all__ = [
 PLACE = ("serve", "url", "host", "port", "browser", "instruction")
 _WAITING = ("wait", "patience", "fallback")  # nor need a run go on waiting for people who no longer come
 
-REGISTERED = ("agent", "preferences.strategy")  # fields whose choices other programs may add to
-FURTHER: dict[str, list[str]] = {}  # what a Literal field takes besides its own choices, by dotted name: registered
+FURTHER: dict[str, list[str]] = {}  # what a field of `own.SETTINGS` takes besides its choices: names registered
 
 
 def to_dict(config: Config) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def checked(config: Config) -> Config:
 
 def from_dict(data: Mapping[str, Any], base: Config | None = None, *, own_names: bool = False) -> Config:
     """Return `base` (the defaults, if None) with the fields named in `data` replaced; refuse unknown keys and types."""
-    return _overlay(Config() if base is None else base, _as_of_today(data), "", REGISTERED if own_names else ())
+    return _overlay(Config() if base is None else base, _as_of_today(data), "", own.SETTINGS if own_names else ())
 
 
 def overridden(config: Config, settings: Mapping[str, Any]) -> Config:
@@ -240,10 +240,11 @@ def _convert(value: Any, hint: Any, name: str) -> Any:
         return _convert(value, inner, name)
     if origin is Literal:
         choices = [*map(str, arguments), *FURTHER.get(name, ())]
-        if value in choices:
+        if value in choices or (name in own.SETTINGS and own.is_named(value)):
             return value
+        advice = f" {own.remedy(name)}" if name in own.SETTINGS else ""
         raise UserError(
-            f"{name} must be one of {', '.join(choices)}, got {value!r}.{did_you_mean(str(value), choices)}"
+            f"{name} must be one of {', '.join(choices)}, got {value!r}.{did_you_mean(str(value), choices)}{advice}"
         )
     if origin is tuple:
         return _convert_tuple(value, arguments, name)

@@ -17,7 +17,7 @@ from typing import Any
 
 from ubp2.config.files import differences, load_yaml, overridden, save_yaml
 from ubp2.config.presets import PAPER_TASKS, preset
-from ubp2.config.resolving import MODEL_FREE, resolve
+from ubp2.config.resolving import is_model_free, resolve
 from ubp2.config.schedule import labels_that_fit
 from ubp2.config.schema import Config, given
 from ubp2.config.switching import check_asked
@@ -143,7 +143,7 @@ def _base(
 def _config(method: Method, base: Config, name: str, settings: Mapping[str, Any], episode_decisions: int) -> Config:
     """The method's configuration: its preset, what the cells of a task share, its own settings, the user's."""
     config = base
-    if method.settings.get("agent") in MODEL_FREE:
+    if is_model_free(method.settings.get("agent", "")):
         config = overridden(preset("pebble", base.env), _MODEL_FREE[name])
         shared = {
             "steps": base.steps,

@@ -55,6 +55,7 @@ def _run(args: Reproduce) -> Summary:
         made, _ = plans.planned_cells(wanted)
         out = folder_of(wanted.experiment, args.preset, made[0].config.steps, wanted.settings)
     made = plans.plan(wanted, how, out)
+    plans.require_functions(made)
     say(plans.describe(made))
     if args.dry_run:
         return Summary(made, [], None)

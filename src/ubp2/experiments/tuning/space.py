@@ -19,7 +19,7 @@ import numpy as np
 import yaml
 
 from ubp2.config.files import leaves, overridden
-from ubp2.config.resolving import MODEL_FREE
+from ubp2.config.resolving import is_model_free
 from ubp2.config.schema import Config
 from ubp2.errors import UserError
 
@@ -52,7 +52,7 @@ _PEBBLE = {**_SAC, "sac.epochs": [10, 50, 200], "preferences.strategy": ["unifor
 
 def default(config: Config) -> Space:
     """What is searched unless told: what the agent's learning depends on most, and nothing that it does not read."""
-    if config.agent in MODEL_FREE:
+    if is_model_free(config.agent):
         return _SAC if config.agent == "sac" or config.ceiling else _PEBBLE
     found = {**_MODEL_BASED, **(_OPTIMISTIC if config.agent == "ubp2" and config.ablation is None else {})}
     if config.ceiling:
