@@ -99,6 +99,12 @@ def test_help_of_a_command_comes_before_or_after_its_name(capsys: pytest.Capture
     assert capsys.readouterr().out == before and before.startswith("usage: ubp2 eval")
 
 
+@pytest.mark.parametrize("line", ["lab reward", "encoder train", "bench plan", "theory regret", "labels export"])
+def test_help_of_a_part_is_called_by_its_name(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*line.split(), "--help"]) == 0
+    assert capsys.readouterr().out.startswith(f"usage: ubp2 {line} [-h]")
+
+
 def test_json_may_come_first(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["--json", "version"]) == 0
     assert json.loads(capfd.readouterr().out)["version"]

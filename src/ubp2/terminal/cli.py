@@ -46,7 +46,7 @@ from ubp2.signals import CHECKPOINTED
 from ubp2.storage.population import members
 from ubp2.storage.runs import Run
 from ubp2.terminal import colour, commands, completion
-from ubp2.terminal.arguments import check_words, settings_named
+from ubp2.terminal.arguments import arguments_of, check_words, settings_named
 from ubp2.terminal.colour import paint
 from ubp2.terminal.refusals import refusal
 from ubp2.terminal.usage import usage
@@ -276,16 +276,18 @@ def _peek(arguments: list[str], flag: str) -> str | None:
 def _parse(name: str, arguments: list[str], default: Any = None) -> Any:
     """Parse the arguments of one command; None: tyro has printed the help."""
     kind, command = COMMANDS[name].arguments, f"ubp2 {name}"
-    check_words(command, kind, arguments)
+    has_name = name in _WITH_NAME and arguments[:1] and arguments[0] in _WITH_NAME[name].names
+    asked = f"{command} {arguments[0]}" if has_name else command
+    called = command if arguments_of(kind).named else asked  # tyro adds names that have a dataclass each
+    check_words(called, kind, arguments)
     options = {} if default is None else {"default": default}
     said = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
-            return tyro.cli(kind, prog=command, args=arguments, **options)
+        with contextlib.redirect_stderr(said), warnings.catch_warnings(action="ignore"):  # of what is no choice
+            return tyro.cli(kind, prog=called, args=arguments, **options)
     except SystemExit as error:
         if not error.code:
             return None
-        asked = f"{command} {arguments[0]}" if name in _WITH_NAME else command
         raise UserError(refusal(said.getvalue(), asked)) from None
 
 
