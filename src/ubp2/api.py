@@ -299,7 +299,7 @@ def _run(
     agent = make_agent(config, envs.spec.obs_dim, envs.spec.action_dim)
     most = given(config.preferences.budget) + config.preferences.imported
     budget = None if config.ceiling else most * len(runs)
-    crew.progress.update(0, budget=budget, labels=0, seeds=len(runs))
+    crew.progress.update(0, budget=budget, labels=0, seeds=len(runs), steady=False)
     if encoder is not None:
         crew.progress.note(describe(encoder))
     hosting.serve_page(stack, crew, env)
