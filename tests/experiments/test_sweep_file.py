@@ -146,7 +146,7 @@ def test_a_line_is_the_line_of_the_mistake(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"s.yaml, line 5: unknown setting 'planer'. Did you mean planner"):
         sweep_file.read(path)
     path.write_text("name: [", encoding="utf-8")
-    with pytest.raises(UserError, match="is not valid YAML"):
+    with pytest.raises(UserError, match=r"^\S+s.yaml is not valid YAML, line 1, column 8: expected the node content"):
         sweep_file.read(path)
 
 

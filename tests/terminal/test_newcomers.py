@@ -31,7 +31,7 @@ MISTAKES = {
     "train --agent nowhere:make": "the agent nowhere:make cannot be imported (No module named 'nowhere')",
     "train --teacher humna": "Did you mean human?",
     "train --config empty": "empty is a folder; name a YAML file",
-    "train --config broken.yaml": "broken.yaml is not valid YAML",
+    "train --config broken.yaml": "broken.yaml is not valid YAML, line 2, column 1: expected ',' or ']'",
     "train --config binary.yaml": "binary.yaml is no text file",
     "train --config list.yaml": "must be a table of settings",
     "train --config words.yaml": "steps must be a whole number, got 'many'",

@@ -33,6 +33,7 @@ __all__ = [
     "leaves",
     "load_yaml",
     "moved",
+    "not_yaml",
     "overridden",
     "save_yaml",
     "to_dict",
@@ -104,7 +105,7 @@ def load_yaml(path: Path, base: Config | None = None, *, own_names: bool = False
     try:
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+        raise not_yaml(path, error) from None
     try:
         config = from_dict({} if data is None else data, base, own_names=own_names)
         if not _is_whole(data):
@@ -114,6 +115,28 @@ def load_yaml(path: Path, base: Config | None = None, *, own_names: bool = False
     if own_names and "keep" not in (data or {}).get("checkpoint", ()):
         raise UserError(f"{path} is cut off before its end, which is 'keep' of 'checkpoint'; put a backup in its place")
     return config
+
+
+def not_yaml(source: Path | str, error: yaml.YAMLError) -> UserError:
+    """The error for a text that is no YAML: where it goes wrong, and how."""
+    mark, begun = (getattr(error, name, None) for name in ("problem_mark", "context_mark"))
+    said = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be read"
+    context = getattr(error, "context", None)
+    where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+    since = f" ({context} of line {begun.line + 1})" if context and begun else ""
+    return UserError(f"{source} is not valid YAML{where}: {said}{since}")
+
+
+def _apart(data: Any) -> tuple[Any, dict[str, Any]]:
+    """What a file has in tables, and its settings by dotted name, as in flags; one that has both is a mistake."""
+    if not isinstance(data, Mapping):
+        return data, {}
+    dotted = {name: value for name, value in data.items() if isinstance(name, str) and "." in name}
+    plain = {name: value for name, value in data.items() if name not in dotted}
+    for name in dotted:
+        if _names(plain, name):
+            raise UserError(f"{name} stands there twice, dotted and in a table; leave one of the two out")
+    return plain, dotted
 
 
 def _is_whole(data: Any) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from ubp2.config import own
-from ubp2.config.files import overridden
+from ubp2.config.files import not_yaml, overridden
 from ubp2.config.schema import Config
 from ubp2.errors import UserError, did_you_mean, unknown_name
 from ubp2.evaluation.protocol import SETTINGS
@@ -93,7 +93,7 @@ def read(path: Path) -> SweepFile:
     try:
         data, node = yaml.safe_load(text), yaml.compose(text, yaml.SafeLoader)
     except yaml.YAMLError as error:
-        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+        raise not_yaml(path, error) from None
     if not isinstance(data, dict) or node is None:
         raise UserError(f"{path} must be a table with the keys name, tasks, methods; docs/sweeps.md has an example")
     lines = dict(_lines(node))

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from ubp2.config.files import leaves, overridden
+from ubp2.config.files import leaves, not_yaml, overridden
 from ubp2.config.resolving import is_model_free
 from ubp2.config.schema import Config
 from ubp2.errors import UserError
@@ -69,7 +69,7 @@ def load(path: Path, base: Config) -> Space:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {path}: {error}") from None
     except yaml.YAMLError as error:
-        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+        raise not_yaml(path, error) from None
     try:
         return read(data, base)
     except UserError as error:
