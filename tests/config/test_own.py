@@ -8,7 +8,7 @@ import pytest
 
 from ubp2.agents.registry import find
 from ubp2.config import own
-from ubp2.config.files import from_dict, to_dict
+from ubp2.config.files import from_dict, load_yaml, to_dict
 from ubp2.config.presets import preset
 from ubp2.config.resolving import resolve
 from ubp2.errors import UserError
@@ -82,3 +82,19 @@ def test_flags_take_them_too(tmp_path: Path) -> None:
         cli._parse_train([*words[3:], "--ablation", "1111"])
     with pytest.raises(UserError, match=r"^--steps must be a whole number, got 'x'$"):  # tyro warns of them, too
         cli._parse_train([*words, "--steps", "x"])
+
+
+def test_files_take_dotted_names(tmp_path: Path) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text(f"planner.horizon: 5\nmodel:\n  width: 8\nmodel.depth: 1\npreferences.strategy: {named('score')}\n")
+    config = load_yaml(file)
+    assert (config.planner.horizon, config.model.width, config.model.depth) == (5, 8, 1)
+    assert config.preferences.strategy == named("score")
+    for text, sentence in (
+        ("planner.horizon: 5\nplanner: {horizon: 4}", "planner.horizon stands there twice"),
+        ("planner.horizn: 5", "unknown setting 'planner.horizn'. Did you mean horizon"),
+        ("ablation: '1111'\npreferences.strategy: uniform", "ablation 1111 sets preferences.strategy to optimistic"),
+    ):
+        file.write_text(text)
+        with pytest.raises(UserError, match=sentence):
+            load_yaml(file)

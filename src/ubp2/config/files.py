@@ -107,7 +107,8 @@ def load_yaml(path: Path, base: Config | None = None, *, own_names: bool = False
     except yaml.YAMLError as error:
         raise not_yaml(path, error) from None
     try:
-        config = from_dict({} if data is None else data, base, own_names=own_names)
+        plain, dotted = _apart({} if data is None else data)
+        config = overridden(from_dict(plain, base, own_names=own_names), dotted)
         if not _is_whole(data):
             check_asked(config, [name for name in SWITCHED if _names(data, name)])
     except UserError as error:
@@ -145,7 +146,9 @@ def _is_whole(data: Any) -> bool:
 
 
 def _names(data: Any, name: str) -> bool:
-    """Whether a file names this setting."""
+    """Whether a file names this setting, dotted or in a table."""
+    if isinstance(data, Mapping) and name in data:
+        return True
     for key in name.split("."):
         if not isinstance(data, Mapping) or key not in data:
             return False
