@@ -69,10 +69,32 @@ def test_reduced_feedback_is_a_share_of_the_budget() -> None:
     assert budgets == {"budget-100": 2000, "budget-50": 1000, "budget-25": 500}
 
 
-def test_short_runs_are_evaluated_several_times_and_ask_in_time() -> None:
-    (cell,) = made(preset="cpu", steps=4000, tasks=("door-close",), methods=("ubp2",))
-    assert cell.config.evaluation.every == 800
-    assert cell.config.preferences.budget == 100  # 20 every 500, in the first two thirds
+def test_short_runs_are_evaluated_and_saved_several_times_and_ask_in_time() -> None:
+    for cell in made(preset="cpu", steps=4000, tasks=("door-close",), methods=("ubp2", "rune")):
+        assert cell.config.evaluation.every == cell.config.checkpoint.every == 800
+        assert cell.config.preferences.budget == 100  # 20 every 500, in the first two thirds
+    (cell,) = made(preset="cpu", tasks=("door-close",), methods=("ubp2",))
+    assert cell.config.checkpoint.every == 2500
+    (cell,) = made(
+        preset="cpu", steps=4000, tasks=("door-close",), methods=("ubp2",), settings={"checkpoint.every": 999}
+    )
+    assert cell.config.checkpoint.every == 999
+
+
+def test_a_demo_has_no_more_labels_than_its_preset() -> None:
+    budgets = {
+        made(preset="demo", tasks=("toy/reach",), steps=steps)[0].config.preferences.budget for steps in (1500, 20_000)
+    }
+    assert budgets == {80, 300}
+
+
+def test_a_cell_of_before_goes_on_with_fewer_checkpoints(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"out": tmp_path, "preset": "cpu", "steps": 4000, "tasks": ("door-close",)}
+    (before,) = made(**options, methods=("ubp2",), settings={"checkpoint.every": 2500})
+    path = write_config(before)
+    (cell,) = made(**options, methods=("ubp2",))
+    assert groups(cell) and "every: 2500" in write_config(cell).read_text(encoding="utf-8")
+    assert path == write_config(cell)
 
 
 def test_settings_of_the_user_come_last_and_count_for_the_budget() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +134,8 @@ def _base(
     most = PAPER_TASKS[task].budget if task in PAPER_TASKS else most
     every = min(config.evaluation.every, max(steps // _EVALUATIONS, 1))
     budget = fits if most is None else min(most, fits)
-    shared = {"steps": steps, "preferences.budget": budget, "evaluation.every": every}
+    saved = min(config.checkpoint.every, max(steps // _EVALUATIONS, 1))  # a kill costs a short run a fifth at most
+    shared = {"steps": steps, "preferences.budget": budget, "evaluation.every": every, "checkpoint.every": saved}
     if name in _WORKERS and "evaluation.workers" not in settings:
         shared["evaluation.workers"] = _WORKERS[name]
     return overridden(config, shared)
@@ -188,7 +189,8 @@ def check_config(cell: Cell) -> None:
     path = cell.folder / CONFIG
     if not path.exists():
         return
-    changed = differences(load_yaml(path), cell.config)
+    # What is learned does not depend on checkpoints, and cells of before had fewer.
+    changed = differences(replace(load_yaml(path), checkpoint=cell.config.checkpoint), cell.config)
     if changed:
         raise UserError(
             f"{cell.folder} holds {cell.method} on {cell.task} under other settings: {'; '.join(changed)}; "
