@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from ubp2.errors import UserError
+from ubp2.experiments import reproduce
 from ubp2.experiments.catalogue import EXPERIMENTS, chosen_methods, chosen_tasks, find
 from ubp2.experiments.cells import Cell, cells, groups, write_config
+from ubp2.experiments.options import Reproduce
 
 
 def made(name: str = "table1", out: Path = Path("out"), **changes: Any) -> list[Cell]:
@@ -42,7 +44,7 @@ def test_the_paper_preset_is_the_papers_experiment() -> None:
     assert found["metaworld/hammer", "rune"].config.preferences.budget == 10_000
 
 
-@pytest.mark.parametrize("preset", ["paper", "best", "cpu"])
+@pytest.mark.parametrize("preset", ["paper", "best", "cpu", "demo"])
 def test_methods_share_everything_but_the_method(preset: str) -> None:
     """Labels, evaluations and decisions are the same for all, also for agents that have a preset of their own."""
     for steps in (None, 4000):
@@ -111,8 +113,10 @@ def test_mistakes_are_told_before_anything_runs() -> None:
         made(settings={"planner.horizn": 3})
     with pytest.raises(UserError, match="ubp2 on metaworld/door-close: planner.horizon must be at least 1"):
         made(tasks=("door-close",), settings={"planner.horizon": 0})
+    with pytest.raises(UserError, match="unknown preset of a sweep 'pebble'. Known: best, cpu, demo, paper"):
+        made(preset="pebble")
     with pytest.raises(UserError, match="unknown preset of an experiment 'demo'. Known: best, cpu, paper"):
-        made(preset="demo")
+        reproduce._request(Reproduce("table1", preset="demo"))
     with pytest.raises(UserError, match="--seeds must be at least 1, got 0"):
         made(seeds=0)
     with pytest.raises(UserError, match="Did you mean door-close"):

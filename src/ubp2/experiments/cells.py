@@ -42,10 +42,12 @@ _OFTEN = {
     "sac.epochs": 50,
     "sac.alpha_learning_rate": 3e-4,
 }
+_SMALL = {"model.width": 128, "model.depth": 2, "training.batch_size": 128}
 _MODEL_FREE: Mapping[str, Mapping[str, Any]] = {
     "paper": {},
     "best": {**_OFTEN, "preferences.first": 2500},
-    "cpu": {**_OFTEN, "preferences.first": 1000, "model.width": 128, "model.depth": 2, "training.batch_size": 128},
+    "cpu": {**_OFTEN, "preferences.first": 1000, **_SMALL},
+    "demo": {**_OFTEN, "preferences.first": 1000, "preferences.every": 250, **_SMALL},
 }
 PRESETS = tuple(_MODEL_FREE)
 # Evaluation is a third of a run on a GPU otherwise. With another number of workers plans draw other random numbers: the
@@ -106,7 +108,7 @@ def cells(
 ) -> list[Cell]:
     """Every method on every task; mistakes in settings are told before anything runs."""
     if preset not in PRESETS:
-        raise unknown_name("preset of an experiment", preset, PRESETS)
+        raise unknown_name("preset of a sweep", preset, PRESETS)
     if seeds is not None and seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}")
     found = []
@@ -131,7 +133,7 @@ def _base(
     config = overridden(preset(name, task), settings)
     steps = config.steps if steps is None else steps
     fits = labels_that_fit(config.preferences, steps * 2 // 3, episode_decisions)
-    most = PAPER_TASKS[task].budget if task in PAPER_TASKS else most
+    most = PAPER_TASKS[task].budget if task in PAPER_TASKS else config.preferences.budget if most is None else most
     every = min(config.evaluation.every, max(steps // _EVALUATIONS, 1))
     budget = fits if most is None else min(most, fits)
     saved = min(config.checkpoint.every, max(steps // _EVALUATIONS, 1))  # a kill costs a short run a fifth at most

@@ -132,7 +132,7 @@ def require_functions(made: Plan) -> None:
 
 def on_gpu(preset: str, how: How) -> bool:
     """Whether groups train on a GPU: here, where there is one; on a cluster, with presets that are made for one."""
-    return costs.device_kind() == "gpu" if how.on == "local" else preset != "cpu"
+    return costs.device_kind() == "gpu" if how.on == "local" else preset not in ("cpu", "demo")
 
 
 def _spec(task: str, settings: Mapping[str, Any]) -> EnvSpec:
