@@ -19,13 +19,14 @@ from typing import Literal, NamedTuple, overload
 import jax
 
 from ubp2 import signals
-from ubp2.agents.registry import make_agent
+from ubp2.agents.registry import find, make_agent
 from ubp2.config import files as config_files
 from ubp2.config.resolving import resolve
 from ubp2.config.schema import Config, given
 from ubp2.envs.base import VectorEnv
 from ubp2.errors import UserError
 from ubp2.labelling import hosting, transfer
+from ubp2.preference.queries import make_strategy
 from ubp2.preference.store import LabelStore
 from ubp2.preference.teachers import Teacher
 from ubp2.storage import population
@@ -175,6 +176,7 @@ def train(
         )
     require_32_bits()
     config = config_files.checked(config)
+    _require_known(config)
     hosting.require_one_run(config, seeds, teacher)
     waited, found = _waiting(), transfer.gather(labels, config)
     with contextlib.ExitStack() as stack:
@@ -214,10 +216,13 @@ def resume(
     """
     folder, waited = Path(run), _waiting()
     with contextlib.ExitStack() as stack:
-        for member in population.members(folder):
-            require_environment(Run.open(member), env)
-            _refuse_environment(Run.open(member), env)
-            _require_teacher(Run.open(member), teacher)
+        read = [Run.open(member) for member in population.members(folder)]
+        for member in read:
+            require_environment(member, env)
+            _refuse_environment(member, env)
+            _require_teacher(member, teacher)
+            _require_known(member.config)
+        config_files.extended(read[0].config, config)  # refused here, before anything is opened for writing
         runs = population.open_members(stack, folder, _device())
         wanted = config_files.extended(runs[0].config, config)
         envs = stack.enter_context(environment(env, wanted, len(runs)))
@@ -228,6 +233,12 @@ def resume(
         envs = see(runs, envs, None, say if progress else _silent)
         results = _run(stack, runs, env, teacher, envs, progress, waited)
         return PopulationResult(folder, results) if population.is_population(folder) else results[0]
+
+
+def _require_known(config: Config) -> None:
+    """Look up agent and strategy before anything is made or written: what is refused leaves all as it was."""
+    find(config.agent)
+    make_strategy(config.preferences.strategy)
 
 
 def _silent(sentence: str) -> None:
@@ -288,7 +299,7 @@ def _run(
     agent = make_agent(config, envs.spec.obs_dim, envs.spec.action_dim)
     most = given(config.preferences.budget) + config.preferences.imported
     budget = None if config.ceiling else most * len(runs)
-    crew.progress.update(0, budget=budget, labels=0, seeds=len(runs))
+    crew.progress.update(0, budget=budget, labels=0, seeds=len(runs), steady=False)
     if encoder is not None:
         crew.progress.note(describe(encoder))
     hosting.serve_page(stack, crew, env)

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from ubp2.errors import UserError
+from ubp2.experiments import reproduce
 from ubp2.experiments.catalogue import EXPERIMENTS, chosen_methods, chosen_tasks, find
 from ubp2.experiments.cells import Cell, cells, groups, write_config
+from ubp2.experiments.options import Reproduce
 
 
 def made(name: str = "table1", out: Path = Path("out"), **changes: Any) -> list[Cell]:
@@ -42,7 +44,7 @@ def test_the_paper_preset_is_the_papers_experiment() -> None:
     assert found["metaworld/hammer", "rune"].config.preferences.budget == 10_000
 
 
-@pytest.mark.parametrize("preset", ["paper", "best", "cpu"])
+@pytest.mark.parametrize("preset", ["paper", "best", "cpu", "demo"])
 def test_methods_share_everything_but_the_method(preset: str) -> None:
     """Labels, evaluations and decisions are the same for all, also for agents that have a preset of their own."""
     for steps in (None, 4000):
@@ -69,10 +71,32 @@ def test_reduced_feedback_is_a_share_of_the_budget() -> None:
     assert budgets == {"budget-100": 2000, "budget-50": 1000, "budget-25": 500}
 
 
-def test_short_runs_are_evaluated_several_times_and_ask_in_time() -> None:
-    (cell,) = made(preset="cpu", steps=4000, tasks=("door-close",), methods=("ubp2",))
-    assert cell.config.evaluation.every == 800
-    assert cell.config.preferences.budget == 100  # 20 every 500, in the first two thirds
+def test_short_runs_are_evaluated_and_saved_several_times_and_ask_in_time() -> None:
+    for cell in made(preset="cpu", steps=4000, tasks=("door-close",), methods=("ubp2", "rune")):
+        assert cell.config.evaluation.every == cell.config.checkpoint.every == 800
+        assert cell.config.preferences.budget == 100  # 20 every 500, in the first two thirds
+    (cell,) = made(preset="cpu", tasks=("door-close",), methods=("ubp2",))
+    assert cell.config.checkpoint.every == 2500
+    (cell,) = made(
+        preset="cpu", steps=4000, tasks=("door-close",), methods=("ubp2",), settings={"checkpoint.every": 999}
+    )
+    assert cell.config.checkpoint.every == 999
+
+
+def test_a_demo_has_no_more_labels_than_its_preset() -> None:
+    budgets = {
+        made(preset="demo", tasks=("toy/reach",), steps=steps)[0].config.preferences.budget for steps in (1500, 20_000)
+    }
+    assert budgets == {80, 300}
+
+
+def test_a_cell_of_before_goes_on_with_fewer_checkpoints(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"out": tmp_path, "preset": "cpu", "steps": 4000, "tasks": ("door-close",)}
+    (before,) = made(**options, methods=("ubp2",), settings={"checkpoint.every": 2500})
+    path = write_config(before)
+    (cell,) = made(**options, methods=("ubp2",))
+    assert groups(cell) and "every: 2500" in write_config(cell).read_text(encoding="utf-8")
+    assert path == write_config(cell)
 
 
 def test_settings_of_the_user_come_last_and_count_for_the_budget() -> None:
@@ -89,8 +113,10 @@ def test_mistakes_are_told_before_anything_runs() -> None:
         made(settings={"planner.horizn": 3})
     with pytest.raises(UserError, match="ubp2 on metaworld/door-close: planner.horizon must be at least 1"):
         made(tasks=("door-close",), settings={"planner.horizon": 0})
+    with pytest.raises(UserError, match="unknown preset of a sweep 'pebble'. Known: best, cpu, demo, paper"):
+        made(preset="pebble")
     with pytest.raises(UserError, match="unknown preset of an experiment 'demo'. Known: best, cpu, paper"):
-        made(preset="demo")
+        reproduce._request(Reproduce("table1", preset="demo"))
     with pytest.raises(UserError, match="--seeds must be at least 1, got 0"):
         made(seeds=0)
     with pytest.raises(UserError, match="Did you mean door-close"):

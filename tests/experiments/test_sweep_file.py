@@ -42,6 +42,29 @@ def test_methods_have_settings_of_their_own(tmp_path: Path) -> None:
     assert made["few"].preferences.budget == 4
 
 
+def gentle(config: Any, obs_dim: int, action_dim: int) -> Any:
+    """An agent of one's own, which no test makes."""
+
+
+gentle.model_free = True  # type: ignore[attr-defined]
+HERE = "tests.experiments.test_sweep_file"
+
+
+def test_methods_and_strategies_may_be_functions_of_ones_own(tmp_path: Path) -> None:
+    grid = {"preferences.strategy": ["uniform", "tests.training.test_own:good"]}
+    made = planned(tmp_path, methods=["ubp2", f"{HERE}:gentle"], grid=grid, steps=2500)
+    names = [cell.method for cell in made.cells]
+    assert names[0] == "ubp2+strategy=uniform" and names[-1] == f"{HERE}-gentle+strategy=tests.training.test_own-good"
+    config = made.cells[-1].config
+    assert config.agent == f"{HERE}:gentle" and config.evaluation.controllers == ("policy",)
+    plans.require_functions(made)
+    with pytest.raises(UserError, match="agent tests.nowhere:gentle cannot be imported"):
+        planned(tmp_path, methods=["tests.nowhere:gentle"])
+    grid = {"preferences.strategy": [f"{HERE}:HERE"]}
+    with pytest.raises(UserError, match=f"the query strategy {HERE}:HERE must be a function strategy"):
+        plans.require_functions(planned(tmp_path, methods=["ubp2"], grid=grid))
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
@@ -96,7 +119,7 @@ def test_the_folder_of_a_sweep_holds_the_sweep(tmp_path: Path) -> None:
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "key": ({"metods": ["ubp2"]}, r"tiny.yaml, line \d+: unknown key 'metods'. Did you mean methods"),
-    "agent": ({"methods": ["ubp"]}, r"line \d+: unknown agent 'ubp'. Did you mean ubp2"),
+    "agent": ({"methods": ["ubp"]}, r"line \d+: unknown agent 'ubp'. Did you mean ubp2.*One of your own"),
     "setting": (
         {"methods": {"mine": {"planner": {"horizn": 3}}}},
         r"line \d+: unknown setting 'planner.horizn'. Did you mean horizon\?",
@@ -150,7 +173,7 @@ def test_a_line_is_the_line_of_the_mistake(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"s.yaml, line 5: unknown setting 'planer'. Did you mean planner"):
         sweep_file.read(path)
     path.write_text("name: [", encoding="utf-8")
-    with pytest.raises(UserError, match="is not valid YAML"):
+    with pytest.raises(UserError, match=r"^\S+s.yaml is not valid YAML, line 1, column 8: expected the node content"):
         sweep_file.read(path)
 
 

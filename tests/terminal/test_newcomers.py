@@ -26,10 +26,12 @@ MISTAKES = {
     "train --horizon 3": "Did you mean --planner.horizon or --training.horizon?",
     "train --model.witdh 3": "unknown option --model.witdh. Did you mean --model.width?",
     "train --preset gpu": "unknown preset 'gpu'. Did you mean cpu? Known: best,",
-    "train --agent ppo": "--agent has no choice 'ppo'. Known: ubp2, mbp, sac",
+    "train --agent ppo": "--agent has no choice 'ppo'. Known: ubp2, mbp, sac, pebble, rune, mrn, surf. One of your own",
+    "train --preferences.strategy kcentre": "Did you mean kcenter or",
+    "train --agent nowhere:make": "the agent nowhere:make cannot be imported (No module named 'nowhere')",
     "train --teacher humna": "Did you mean human?",
     "train --config empty": "empty is a folder; name a YAML file",
-    "train --config broken.yaml": "broken.yaml is not valid YAML",
+    "train --config broken.yaml": "broken.yaml is not valid YAML, line 2, column 1: expected ',' or ']'",
     "train --config binary.yaml": "binary.yaml is no text file",
     "train --config list.yaml": "must be a table of settings",
     "train --config words.yaml": "steps must be a whole number, got 'many'",
@@ -95,6 +97,12 @@ def test_help_of_a_command_comes_before_or_after_its_name(capsys: pytest.Capture
     before = capsys.readouterr().out
     assert main(["eval", "--help"]) == 0
     assert capsys.readouterr().out == before and before.startswith("usage: ubp2 eval")
+
+
+@pytest.mark.parametrize("line", ["lab reward", "encoder train", "bench plan", "theory regret", "labels export"])
+def test_help_of_a_part_is_called_by_its_name(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*line.split(), "--help"]) == 0
+    assert capsys.readouterr().out.startswith(f"usage: ubp2 {line} [-h]")
 
 
 def test_json_may_come_first(capfd: pytest.CaptureFixture[str]) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from ubp2.agents import mrn, pebble, rune, sac, surf, ubp2
 from ubp2.agents.base import Agent
 from ubp2.config import files as config_files
+from ubp2.config import own
 from ubp2.config.resolving import MODEL_FREE
 from ubp2.config.schema import Config
 from ubp2.errors import UserError, unknown_name
 
-__all__ = ["AGENTS", "MakeAgent", "make_agent", "register"]
+__all__ = ["AGENTS", "MakeAgent", "find", "make_agent", "register"]
 
 MakeAgent = Callable[[Config, int, int], Agent]  # resolved config, size of observations, size of actions
 
@@ -28,9 +29,16 @@ AGENTS: dict[str, MakeAgent] = {
 
 def make_agent(config: Config, obs_dim: int, action_dim: int) -> Agent:
     """Build the agent that the resolved config names, for an environment of these sizes."""
-    if config.agent not in AGENTS:
-        raise unknown_name("agent", config.agent, AGENTS)
-    return AGENTS[config.agent](config, obs_dim, action_dim)
+    return find(config.agent)(config, obs_dim, action_dim)
+
+
+def find(name: str) -> MakeAgent:
+    """Look an agent up by name, or import it as `module:function`."""
+    if name in AGENTS:
+        return AGENTS[name]
+    if own.is_named(name):
+        return own.function("agent", name)
+    raise UserError(f"{unknown_name('agent', name, AGENTS)}. {own.remedy('agent')}")
 
 
 def register(name: str, make: MakeAgent, *, model_free: bool) -> None:

@@ -15,7 +15,7 @@ from ubp2.bench.options import Plan, Start, Train, Update
 from ubp2.bench.timing import on_gpu
 from ubp2.config.files import load_yaml
 from ubp2.config.presets import preset
-from ubp2.config.resolving import MODEL_FREE, resolve
+from ubp2.config.resolving import is_model_free, resolve
 from ubp2.config.schema import Config, ModelConfig, given
 from ubp2.envs.base import EnvSpec
 from ubp2.errors import UserError
@@ -48,7 +48,7 @@ def base_config(options: Plan | Update | Train | Start, env: str) -> Config:
     config = preset(options.preset or ("paper" if on_gpu() else "cpu"), env)
     if options.config is not None:
         config = dataclasses.replace(load_yaml(options.config, config), env=env)
-    if config.agent in MODEL_FREE:
+    if is_model_free(config.agent):
         command = f"ubp2 bench {type(options).__name__.lower()}"
         raise UserError(f"{command} measures agents that plan, and {config.agent} does not; use ubp2 bench pebble")
     return config

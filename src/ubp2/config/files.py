@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import yaml
 
+from ubp2.config import own
 from ubp2.config.schema import Config
 from ubp2.config.switching import SWITCHED, check_asked
 from ubp2.errors import UserError, did_you_mean
@@ -32,6 +33,7 @@ __all__ = [
     "leaves",
     "load_yaml",
     "moved",
+    "not_yaml",
     "overridden",
     "save_yaml",
     "to_dict",
@@ -41,8 +43,7 @@ __all__ = [
 PLACE = ("serve", "url", "host", "port", "browser", "instruction")
 _WAITING = ("wait", "patience", "fallback")  # nor need a run go on waiting for people who no longer come
 
-REGISTERED = ("agent", "preferences.strategy")  # fields whose choices other programs may add to
-FURTHER: dict[str, list[str]] = {}  # what a Literal field takes besides its own choices, by dotted name: registered
+FURTHER: dict[str, list[str]] = {}  # what a field of `own.SETTINGS` takes besides its choices: names registered
 
 
 def to_dict(config: Config) -> dict[str, Any]:
@@ -68,7 +69,7 @@ def checked(config: Config) -> Config:
 
 def from_dict(data: Mapping[str, Any], base: Config | None = None, *, own_names: bool = False) -> Config:
     """Return `base` (the defaults, if None) with the fields named in `data` replaced; refuse unknown keys and types."""
-    return _overlay(Config() if base is None else base, _as_of_today(data), "", REGISTERED if own_names else ())
+    return _overlay(Config() if base is None else base, _as_of_today(data), "", own.SETTINGS if own_names else ())
 
 
 def overridden(config: Config, settings: Mapping[str, Any]) -> Config:
@@ -104,9 +105,10 @@ def load_yaml(path: Path, base: Config | None = None, *, own_names: bool = False
     try:
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+        raise not_yaml(path, error) from None
     try:
-        config = from_dict({} if data is None else data, base, own_names=own_names)
+        plain, dotted = _apart({} if data is None else data)
+        config = overridden(from_dict(plain, base, own_names=own_names), dotted)
         if not _is_whole(data):
             check_asked(config, [name for name in SWITCHED if _names(data, name)])
     except UserError as error:
@@ -116,13 +118,37 @@ def load_yaml(path: Path, base: Config | None = None, *, own_names: bool = False
     return config
 
 
+def not_yaml(source: Path | str, error: yaml.YAMLError) -> UserError:
+    """The error for a text that is no YAML: where it goes wrong, and how."""
+    mark, begun = (getattr(error, name, None) for name in ("problem_mark", "context_mark"))
+    said = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be read"
+    context = getattr(error, "context", None)
+    where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+    since = f" ({context} of line {begun.line + 1})" if context and begun else ""
+    return UserError(f"{source} is not valid YAML{where}: {said}{since}")
+
+
+def _apart(data: Any) -> tuple[Any, dict[str, Any]]:
+    """What a file has in tables, and its settings by dotted name, as in flags; one that has both is a mistake."""
+    if not isinstance(data, Mapping):
+        return data, {}
+    dotted = {name: value for name, value in data.items() if isinstance(name, str) and "." in name}
+    plain = {name: value for name, value in data.items() if name not in dotted}
+    for name in dotted:
+        if _names(plain, name):
+            raise UserError(f"{name} stands there twice, dotted and in a table; leave one of the two out")
+    return plain, dotted
+
+
 def _is_whole(data: Any) -> bool:
     """Whether a file names every section, as one that was saved does: not all in it was asked for."""
     return isinstance(data, Mapping) and all(field.name in data for field in dataclasses.fields(Config))
 
 
 def _names(data: Any, name: str) -> bool:
-    """Whether a file names this setting."""
+    """Whether a file names this setting, dotted or in a table."""
+    if isinstance(data, Mapping) and name in data:
+        return True
     for key in name.split("."):
         if not isinstance(data, Mapping) or key not in data:
             return False
@@ -240,10 +266,11 @@ def _convert(value: Any, hint: Any, name: str) -> Any:
         return _convert(value, inner, name)
     if origin is Literal:
         choices = [*map(str, arguments), *FURTHER.get(name, ())]
-        if value in choices:
+        if value in choices or (name in own.SETTINGS and own.is_named(value)):
             return value
+        advice = f" {own.remedy(name)}" if name in own.SETTINGS else ""
         raise UserError(
-            f"{name} must be one of {', '.join(choices)}, got {value!r}.{did_you_mean(str(value), choices)}"
+            f"{name} must be one of {', '.join(choices)}, got {value!r}.{did_you_mean(str(value), choices)}{advice}"
         )
     if origin is tuple:
         return _convert_tuple(value, arguments, name)

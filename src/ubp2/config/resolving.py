@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 
+from ubp2.config import own
 from ubp2.config.checking import check, check_numbers
 from ubp2.config.schedule import labels_that_fit
 from ubp2.config.schema import Config
 from ubp2.config.switching import switched
 
-__all__ = ["MODEL_FREE", "resolve"]
+__all__ = ["MODEL_FREE", "is_model_free", "resolve"]
 
 # Agents that act with their policy from the start; `agents.registry.register` may add some.
 MODEL_FREE = {"sac", "pebble", "rune", "mrn", "surf"}
 
 EPISODES = {"recent": 100, "local": 5}  # preferences.candidate_episodes where it is left open; 100 as in B-Pref
+
+
+def is_model_free(agent: str) -> bool:
+    """Whether an agent acts with its policy from the start; one that is `module:function` says so by an attribute."""
+    if agent in MODEL_FREE or not own.is_named(agent):
+        return agent in MODEL_FREE
+    return bool(getattr(own.function("agent", agent), "model_free", False))
 
 
 def resolve(config: Config, episode_decisions: int) -> Config:
@@ -23,7 +31,7 @@ def resolve(config: Config, episode_decisions: int) -> Config:
     check_numbers(config)
     steps = config.steps
     training = config.training
-    model_free = config.agent in MODEL_FREE
+    model_free = is_model_free(config.agent)
     if model_free:  # there is nothing to plan with
         config = dataclasses.replace(config, evaluation=dataclasses.replace(config.evaluation, controllers=("policy",)))
     warmup = max(1000, 5 * episode_decisions) if training.warmup is None else training.warmup

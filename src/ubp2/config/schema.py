@@ -153,7 +153,7 @@ class PreferenceConfig:
         "kcenter-disagreement",
         "kcenter-entropy",
     ] = "uniform"
-    """Which of the candidate pairs are asked; optimistic = Algorithm 2, uniform = any; docs/queries.md has all."""
+    """Which of the candidate pairs are asked; optimistic = Algorithm 2, uniform = any; or module:function, your own."""
     segment_length: int = 10
     """Decisions in a segment, L."""
     per_session: int = 12
@@ -307,7 +307,8 @@ class Config:
     env: str = "toy/reach"
     """Environment id: toy/reach, metaworld/door-close, dmc/walker-walk, gym/Pendulum-v1; dmc-visual/...: by frames."""
     agent: Literal["ubp2", "mbp", "sac", "pebble", "rune", "mrn", "surf"] = "ubp2"
-    """Learning algorithm; mbp = ubp2 without bonuses and with pairs at random, sac = the true reward (--ceiling)."""
+    """Learning algorithm; mbp = ubp2 without bonuses and with pairs at random, sac = the true reward (--ceiling);
+    or module:function, one of your own."""
     ablation: str | None = None
     """Four switches of ubp2, as 1011: reward, dynamics and value bonus, optimistic queries (else pairs at random)."""
     steps: int = 10_000

@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ubp2.config.files import differences, load_yaml, overridden, save_yaml
 from ubp2.config.presets import PAPER_TASKS, preset
-from ubp2.config.resolving import MODEL_FREE, resolve
+from ubp2.config.resolving import is_model_free, resolve
 from ubp2.config.schedule import labels_that_fit
 from ubp2.config.schema import Config, given
 from ubp2.config.switching import check_asked
@@ -42,10 +42,12 @@ _OFTEN = {
     "sac.epochs": 50,
     "sac.alpha_learning_rate": 3e-4,
 }
+_SMALL = {"model.width": 128, "model.depth": 2, "training.batch_size": 128}
 _MODEL_FREE: Mapping[str, Mapping[str, Any]] = {
     "paper": {},
     "best": {**_OFTEN, "preferences.first": 2500},
-    "cpu": {**_OFTEN, "preferences.first": 1000, "model.width": 128, "model.depth": 2, "training.batch_size": 128},
+    "cpu": {**_OFTEN, "preferences.first": 1000, **_SMALL},
+    "demo": {**_OFTEN, "preferences.first": 1000, "preferences.every": 250, **_SMALL},
 }
 PRESETS = tuple(_MODEL_FREE)
 # Evaluation is a third of a run on a GPU otherwise. With another number of workers plans draw other random numbers: the
@@ -106,7 +108,7 @@ def cells(
 ) -> list[Cell]:
     """Every method on every task; mistakes in settings are told before anything runs."""
     if preset not in PRESETS:
-        raise unknown_name("preset of an experiment", preset, PRESETS)
+        raise unknown_name("preset of a sweep", preset, PRESETS)
     if seeds is not None and seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}")
     found = []
@@ -131,10 +133,11 @@ def _base(
     config = overridden(preset(name, task), settings)
     steps = config.steps if steps is None else steps
     fits = labels_that_fit(config.preferences, steps * 2 // 3, episode_decisions)
-    most = PAPER_TASKS[task].budget if task in PAPER_TASKS else most
+    most = PAPER_TASKS[task].budget if task in PAPER_TASKS else config.preferences.budget if most is None else most
     every = min(config.evaluation.every, max(steps // _EVALUATIONS, 1))
     budget = fits if most is None else min(most, fits)
-    shared = {"steps": steps, "preferences.budget": budget, "evaluation.every": every}
+    saved = min(config.checkpoint.every, max(steps // _EVALUATIONS, 1))  # a kill costs a short run a fifth at most
+    shared = {"steps": steps, "preferences.budget": budget, "evaluation.every": every, "checkpoint.every": saved}
     if name in _WORKERS and "evaluation.workers" not in settings:
         shared["evaluation.workers"] = _WORKERS[name]
     return overridden(config, shared)
@@ -143,7 +146,7 @@ def _base(
 def _config(method: Method, base: Config, name: str, settings: Mapping[str, Any], episode_decisions: int) -> Config:
     """The method's configuration: its preset, what the cells of a task share, its own settings, the user's."""
     config = base
-    if method.settings.get("agent") in MODEL_FREE:
+    if is_model_free(method.settings.get("agent", "")):
         config = overridden(preset("pebble", base.env), _MODEL_FREE[name])
         shared = {
             "steps": base.steps,
@@ -188,7 +191,8 @@ def check_config(cell: Cell) -> None:
     path = cell.folder / CONFIG
     if not path.exists():
         return
-    changed = differences(load_yaml(path), cell.config)
+    # What is learned does not depend on checkpoints, and cells of before had fewer.
+    changed = differences(replace(load_yaml(path), checkpoint=cell.config.checkpoint), cell.config)
     if changed:
         raise UserError(
             f"{cell.folder} holds {cell.method} on {cell.task} under other settings: {'; '.join(changed)}; "

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ubp2.config.resolving import MODEL_FREE
+from ubp2.config.resolving import is_model_free
 from ubp2.config.schema import Config, given
 from ubp2.envs.visual import is_visual
 from ubp2.errors import UserError
@@ -75,7 +75,7 @@ def estimate(
         seconds = left * (own or 0.0) * group.seeds
     else:
         device = device or device_kind()
-        rate = RATES.get((device, "pebble" if config.agent in MODEL_FREE else preset))
+        rate = RATES.get((device, "pebble" if is_model_free(config.agent) else preset))
         if rate is not None and not visual:  # of frames nobody knows: it depends on who renders and who encodes
             seconds = START[device] + _modelled(config, rate, group.seeds, left, episode_decisions)
     return Cost(left * group.seeds, labels, seconds, megabytes, own is not None)
@@ -83,7 +83,7 @@ def estimate(
 
 def kind(config: Config) -> str:
     """Cells that cost the same: those of one agent family and one horizon, by their frames or not."""
-    family = "model-free" if config.agent in MODEL_FREE else f"planning {config.planner.horizon}"
+    family = "model-free" if is_model_free(config.agent) else f"planning {config.planner.horizon}"
     return f"{family}, visual" if is_visual(config.env) else family
 
 

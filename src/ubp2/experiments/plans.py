@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ubp2.config import own
 from ubp2.config.files import differences, overridden
 from ubp2.config.schema import Config
 from ubp2.envs.base import EnvSpec
@@ -22,7 +23,7 @@ from ubp2.experiments.cells import Cell, Group, cells, groups
 from ubp2.experiments.execution import labels
 from ubp2.experiments.resources import Resources, Shape
 
-__all__ = ["How", "Plan", "Request", "describe", "plan", "spec_of"]
+__all__ = ["How", "Plan", "Request", "describe", "plan", "require_functions", "spec_of"]
 
 
 _REACTING = ("sac", "pebble", "rune", "mrn", "surf")  # those that others have registered may read anything
@@ -145,20 +146,27 @@ def plan(request: Request, how: How, out: Path) -> Plan:
         spec = specs[group.cell.task]
         price.append(costs.estimate(group, request.preset, spec.episode_decisions, seen))
         shape = Shape(spec.obs_dim, spec.action_dim)
-        own = resources.needed(group.cell.config, group.seeds, shape, gpu=gpu)
-        needs.append(resources.overriding(own, request.resources))
+        wanted = resources.needed(group.cell.config, group.seeds, shape, gpu=gpu)
+        needs.append(resources.overriding(wanted, request.resources))
     return Plan(request.experiment, request.methods, made, found, price, needs, out)
+
+
+def require_functions(made: Plan) -> None:
+    """Refuse a query strategy module:function that is none; agents were looked up for their configurations."""
+    for name in {cell.config.preferences.strategy for cell in made.cells}:
+        if own.is_named(name):
+            own.function("preferences.strategy", name)
 
 
 def on_gpu(preset: str, how: How) -> bool:
     """Whether groups train on a GPU: here, where there is one; on a cluster, with presets that are made for one."""
-    return costs.device_kind() == "gpu" if how.on == "local" else preset != "cpu"
+    return costs.device_kind() == "gpu" if how.on == "local" else preset not in ("cpu", "demo")
 
 
 def _spec(task: str, settings: Mapping[str, Any]) -> EnvSpec:
     """Sizes and episode length of a task under these settings."""
-    own = {name: value for name, value in settings.items() if name.split(".")[0] in ("environment", "visual")}
-    return spec_of(overridden(Config(env=task), own))
+    those = {name: value for name, value in settings.items() if name.split(".")[0] in ("environment", "visual")}
+    return spec_of(overridden(Config(env=task), those))
 
 
 def spec_of(config: Config) -> EnvSpec:
@@ -180,10 +188,10 @@ def refreshed(made: Plan) -> Plan:
 
 def describe(made: Plan) -> str:
     """The plan as a person reads it: what is there, what is left, what it needs and costs."""
-    own = made.experiment
-    place = f" ({own.place})" if own.place else ""
+    asked = made.experiment
+    place = f" ({asked.place})" if asked.place else ""
     cells = f"{len(made.cells)} cell{'s' if len(made.cells) > 1 else ''}"
-    lines = [f"{own.title}{place}: {cells} in {made.out}"]
+    lines = [f"{asked.title}{place}: {cells} in {made.out}"]
     rows = [(row[0], _stands(*row)) for row in zip(made.groups, made.costs, made.resources, strict=True)]
     alike = [list(same) for _, same in itertools.groupby(rows, lambda row: (row[0].cell.folder, row[1]))]
     names = [labels([group for group, _ in same]) for same in alike]

@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ubp2.errors import UserError
+from ubp2.errors import UserError, unknown_name
 from ubp2.experiments import plans, running
 from ubp2.experiments.catalogue import ALIASES, EXPERIMENTS, Experiment, Method, chosen_methods, chosen_tasks, find
-from ubp2.experiments.cells import folder_of, short
+from ubp2.experiments.cells import PRESETS, folder_of, short
 from ubp2.experiments.options import Reproduce, settings
 from ubp2.experiments.plans import How, Request
 from ubp2.experiments.running import Answer, Summary
 from ubp2.terminal.progress import say
 
 __all__ = ["answer", "listing"]
+
+_PRESETS = tuple(name for name in PRESETS if name != "demo")  # which is for a first look
 
 
 def listing() -> dict[str, dict[str, Any]]:
@@ -55,6 +57,7 @@ def _run(args: Reproduce) -> Summary:
         made, _ = plans.planned_cells(wanted)
         out = folder_of(wanted.experiment, args.preset, made[0].config.steps, wanted.settings)
     made = plans.plan(wanted, how, out)
+    plans.require_functions(made)
     say(plans.describe(made))
     if args.dry_run:
         return Summary(made, [], [])
@@ -64,6 +67,8 @@ def _run(args: Reproduce) -> Summary:
 
 def _request(args: Reproduce) -> Request:
     experiment = find(args.experiment or "")
+    if args.preset not in _PRESETS:
+        raise unknown_name("preset of an experiment", args.preset, _PRESETS)
     methods, given = chosen_methods(experiment, args.methods), settings(args.set)
     _check_settings(experiment, methods, given)
     if args.steps is not None and "steps" in given:

@@ -76,6 +76,7 @@ def _planned(sweep: SweepFile, quiet: bool) -> Plan:
 def _start(sweep: SweepFile, args: Sweep) -> Answer:
     """Run it, or write the script that does."""
     made = _planned(sweep, args.json)
+    plans.require_functions(made)
     say(plans.describe(made))
     if args.dry_run:
         return running.as_data(Summary(made, [], [])), "", 0

@@ -16,7 +16,8 @@ from typing import Any
 
 import yaml
 
-from ubp2.config.files import overridden
+from ubp2.config import own
+from ubp2.config.files import not_yaml, overridden
 from ubp2.config.schema import Config
 from ubp2.errors import UserError, did_you_mean, unknown_name
 from ubp2.evaluation.protocol import SETTINGS
@@ -92,7 +93,7 @@ def read(path: Path) -> SweepFile:
     try:
         data, node = yaml.safe_load(text), yaml.compose(text, yaml.SafeLoader)
     except yaml.YAMLError as error:
-        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+        raise not_yaml(path, error) from None
     if not isinstance(data, dict) or node is None:
         raise UserError(f"{path} must be a table with the keys name, tasks, methods; docs/sweeps.md has an example")
     lines = dict(_lines(node))
@@ -189,17 +190,18 @@ def _methods(value: Any) -> dict[str, dict[str, Any]]:
     """Agents by name, or names of one's own with their settings."""
     if isinstance(value, list):
         for number, agent in enumerate(value):
-            if agent not in _AGENTS:
-                raise _Mistake(str(unknown_name("agent", str(agent), _AGENTS)), "methods", number)
-        return {agent: {"agent": agent} for agent in value}
+            if agent not in _AGENTS and not own.is_named(agent):
+                sentence = f"{unknown_name('agent', str(agent), _AGENTS)}. {own.remedy('agent')}"
+                raise _Mistake(sentence, "methods", number)
+        return {_folder_words(agent): {"agent": agent} for agent in value}
     if not isinstance(value, Mapping):
         raise _Mistake(f"methods must be a list of agents, or a table of settings by name, got {value!r}", "methods")
     found = {}
-    for name, own in value.items():
+    for name, settings in value.items():
         if not _NAME.fullmatch(str(name)):
             raise _Mistake(f"a method's name must be fit for a folder, got '{name}'", "methods", name)
         default = {"agent": name} if name in _AGENTS else {}
-        found[str(name)] = {**default, **_settings({} if own is None else own, "methods", name)}
+        found[str(name)] = {**default, **_settings({} if settings is None else settings, "methods", name)}
     return found
 
 
@@ -208,14 +210,14 @@ def _settings(value: Any, *place: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise _Mistake(f"{'.'.join(map(str, place))} must be a table of settings, got {value!r}", *place)
     found: dict[str, Any] = {}
-    for name, own in value.items():
+    for name, wanted in value.items():
         if name in ("seed", "env"):
             raise _Mistake(f"{name} is no setting of a sweep; it has seeds and tasks", *place, name)
         try:
-            overridden(Config(), {str(name): own})
+            overridden(Config(), {str(name): wanted})
         except UserError as error:
             raise _Mistake(str(error), *place, name) from None
-        found.update(flat(str(name), own))
+        found.update(flat(str(name), wanted))
     return found
 
 

@@ -40,6 +40,14 @@ _SHORT = {  # as the table calls them
     "seconds": "s",
 }
 
+_LEGEND = """\
+rank: correlation with the true reward; top: the same order among good states; pairs: held-out pairs answered rightly
+ece, loss: errors of P(first preferred); 0 is best of both, and a loss of 0.693 knows nothing
+spread, jrd: how far members differ in states that were visited (deviation, and the planner's bonus); off: elsewhere
+ratio: off over visited, of both; well above 1 where members know what they have not seen
+action: how much the reward is about the action; level: its mean; saturated: share beyond 0.95; train: own labels
+docs/reward-learning.md has each in full"""
+
 
 class Trial(NamedTuple):
     """One fit."""
@@ -95,7 +103,7 @@ def as_text(results: Results) -> str:
         f"{results.training_episodes} episodes to label, {results.held_out_episodes} held out; {what.updates} gradient "
         f"steps; means over {what.repeats} repeats"
     )
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, _LEGEND])
 
 
 def as_data(results: Results) -> dict[str, Any]:

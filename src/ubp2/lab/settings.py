@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from ubp2.config.files import overridden
+from ubp2.config.files import not_yaml, overridden
 from ubp2.config.resolving import resolve
 from ubp2.config.schema import Config
 from ubp2.errors import UserError
@@ -91,7 +91,7 @@ def _parsed(source: str, text: str) -> dict[str, Mapping[str, Any]]:
     try:
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise UserError(f"{source} is not valid YAML: {' '.join(str(error).split())}; write {_FORM}") from None
+        raise UserError(f"{not_yaml(source, error)}; write {_FORM}") from None
     if not isinstance(data, Mapping) or not data:
         raise UserError(f"{source} must hold settings, {_FORM}, got {data!r}")
     for name, overrides in data.items():

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ubp2.config.presets import preset
-from ubp2.config.resolving import MODEL_FREE
+from ubp2.config.resolving import is_model_free
 from ubp2.config.schema import Config
 from ubp2.errors import UserError
 from ubp2.lab import settings
@@ -99,7 +99,7 @@ def _episodes(run: Run) -> list[Episode]:
 
 
 def _check_agent(name: str, agent: str) -> None:
-    if agent in MODEL_FREE:
+    if is_model_free(agent):
         raise UserError(
             f"setting '{name}': the laboratory fits the reward of a world model, and {agent} learns its reward in "
             f"another way; take an agent that plans, such as --preset cpu"

@@ -16,6 +16,7 @@ from jax import Array
 from jax.scipy.special import entr
 
 from ubp2.config import files as config_files
+from ubp2.config import own
 from ubp2.errors import UserError, unknown_name
 from ubp2.preference.bradley_terry import probability
 
@@ -228,17 +229,16 @@ STRATEGIES: dict[str, Strategy] = {
 
 
 def make_strategy(name: str) -> Strategy:
-    """Look a strategy up by name."""
-    if name not in STRATEGIES:
-        raise UserError(
-            f"{unknown_name('query strategy', name, STRATEGIES)}. One of your own is registered first, by "
-            f"ubp2.preference.queries.register, in the program that trains or resumes"
-        )
-    return STRATEGIES[name]
+    """Look a strategy up by name, or import it as `module:function`."""
+    if name in STRATEGIES:
+        return STRATEGIES[name]
+    if own.is_named(name):
+        return own.function("preferences.strategy", name)
+    raise UserError(f"{unknown_name('query strategy', name, STRATEGIES)}. {own.remedy('preferences.strategy')}")
 
 
 def register(name: str, strategy: Strategy) -> None:
-    """Add a strategy of your own. Call it in every program that trains, resumes, evaluates or loads such a run.
+    """Add a strategy of your own. Call it in every program that trains or resumes such a run.
 
     Args:
         name: What `preferences.strategy` calls it.

@@ -81,14 +81,14 @@ def create(
 
 def open_members(stack: ExitStack, folder: Path | str, device: str = "unknown") -> list[Run]:
     """Open a run, or every member of a population, as the only writer; `stack` holds the locks."""
-    runs = [stack.enter_context(Run.open(path, write=True, device=device)) for path in members(folder)]
-    for run in runs[1:]:
-        if not _lags(run.config, dataclasses.replace(runs[0].config, seed=run.config.seed)):
+    first, *others = (Run.open(path) for path in members(folder))  # what is refused leaves nothing written
+    for run in others:
+        if not _lags(run.config, dataclasses.replace(first.config, seed=run.config.seed)):
             raise UserError(
-                f"{run.folder} has another configuration than {runs[0].folder}, so they cannot go on together; "
+                f"{run.folder} has another configuration than {first.folder}, so they cannot go on together; "
                 f"go on with each alone, such as: ubp2 train --resume {shlex.quote(str(run.folder))}"
             )
-    return runs
+    return [stack.enter_context(Run.open(path, write=True, device=device)) for path in members(folder)]
 
 
 def _lags(config: Config, first: Config) -> bool:

@@ -282,7 +282,7 @@ def default_folder(config: Config, seed: bool = True) -> Path:
     """Make and return a folder of its own under runs/; mkdir decides between runs that start in the same second."""
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     of = f"s{config.seed}-" if seed else ""
-    base = Path("runs") / config.env.replace("/", "-") / f"{config.agent}-{of}{stamp}"
+    base = Path("runs") / config.env.replace("/", "-") / f"{config.agent.replace(':', '-')}-{of}{stamp}"
     with disk_errors(base.parent, None):
         base.parent.mkdir(parents=True, exist_ok=True)
     for count in itertools.count(1):

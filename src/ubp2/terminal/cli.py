@@ -19,6 +19,7 @@ import json
 import math
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -27,7 +28,8 @@ import tyro
 
 from ubp2._version import __version__
 from ubp2.bench import options as bench_options
-from ubp2.config.files import check_resumable, load_yaml
+from ubp2.config import own
+from ubp2.config.files import check_resumable, load_yaml, overridden
 from ubp2.config.presets import DEFAULT_ENV, DEFAULT_PRESET, preset
 from ubp2.config.schema import Config
 from ubp2.config.switching import check_asked
@@ -44,7 +46,7 @@ from ubp2.signals import CHECKPOINTED
 from ubp2.storage.population import members
 from ubp2.storage.runs import Run
 from ubp2.terminal import colour, commands, completion
-from ubp2.terminal.arguments import check_words, settings_named
+from ubp2.terminal.arguments import arguments_of, check_words, settings_named
 from ubp2.terminal.colour import paint
 from ubp2.terminal.refusals import refusal
 from ubp2.terminal.usage import usage
@@ -197,11 +199,12 @@ def _require_name(command: str, arguments: Sequence[str], named: _Named) -> None
 def _parse_train(arguments: list[str]) -> commands.Train | None:
     """Find the base configuration, lay the flags over it, and check that a resumed run keeps its own."""
     arguments = _spelled_out(arguments)
+    asked, (arguments, named) = settings_named(arguments), _own_functions(arguments)
     resume = _peek(arguments, "--resume")
     if resume is None:
-        parsed = _parse("train", arguments, commands.Train(config=_base_config(arguments)))
+        parsed = _parse("train", arguments, commands.Train(config=overridden(_base_config(arguments), named)))
         if parsed is not None:
-            check_asked(parsed.config, settings_named(arguments))
+            check_asked(parsed.config, asked)
         return parsed
     for flag in ("--preset", "--config"):
         if _peek(arguments, flag) is not None:
@@ -213,7 +216,7 @@ def _parse_train(arguments: list[str]) -> commands.Train | None:
     if _peek(arguments, "--seeds") is not None:
         raise UserError("--resume goes on with the seeds in the folder; leave out --seeds")
     saved = Run.open(members(resume)[0]).config
-    parsed = _parse("train", arguments, commands.Train(config=saved))
+    parsed = _parse("train", arguments, commands.Train(config=overridden(saved, named)))
     if parsed is not None:
         check_resumable(saved, parsed.config)
     return parsed
@@ -245,6 +248,19 @@ def _spelled_out(arguments: list[str]) -> list[str]:
     return spelled
 
 
+def _own_functions(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
+    """The arguments without settings that name module:function, and these: tyro knows their choices alone."""
+    named = {name: value for name in own.SETTINGS if own.is_named(value := _peek(arguments, f"--{name}"))}
+    left, words = [], iter(arguments)
+    for word in words:
+        flag, equals, _ = word.partition("=")
+        if flag.removeprefix("--") not in named:
+            left.append(word)
+        elif not equals:
+            next(words, None)
+    return left, {name: str(value) for name, value in named.items()}
+
+
 def _peek(arguments: list[str], flag: str) -> str | None:
     """Return the last value given to `flag`, before any real parsing."""
     value = None
@@ -260,16 +276,18 @@ def _peek(arguments: list[str], flag: str) -> str | None:
 def _parse(name: str, arguments: list[str], default: Any = None) -> Any:
     """Parse the arguments of one command; None: tyro has printed the help."""
     kind, command = COMMANDS[name].arguments, f"ubp2 {name}"
-    check_words(command, kind, arguments)
+    has_name = name in _WITH_NAME and arguments[:1] and arguments[0] in _WITH_NAME[name].names
+    asked = f"{command} {arguments[0]}" if has_name else command
+    called = command if arguments_of(kind).named else asked  # tyro adds names that have a dataclass each
+    check_words(called, kind, arguments)
     options = {} if default is None else {"default": default}
     said = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
-            return tyro.cli(kind, prog=command, args=arguments, **options)
+        with contextlib.redirect_stderr(said), warnings.catch_warnings(action="ignore"):  # of what is no choice
+            return tyro.cli(kind, prog=called, args=arguments, **options)
     except SystemExit as error:
         if not error.code:
             return None
-        asked = f"{command} {arguments[0]}" if name in _WITH_NAME else command
         raise UserError(refusal(said.getvalue(), asked)) from None
 
 

@@ -29,8 +29,8 @@ class Progress:
 
     `update` takes the decision and any of these fields; what is left out keeps its last value:
     phase ("warm-up", "planning", "policy" and the like), labels, budget, success, seeds. It is cheap to call.
-    steady=False: what is left will not go at the rate of now, as in a warm-up or while people are waited for; there is
-    no ETA then, and the rate is counted anew afterwards.
+    steady=False: what is left will not go at the rate of now, as in a warm-up, while programs compile or while people
+    are waited for; there is no ETA then, and the rate is counted anew afterwards.
     With several seeds the phase is that of the slowest, labels and budget are those of all, and success is the mean.
     `above` draws something over the bar on a terminal: what it returns is for rich, and asked for at every refresh.
     """

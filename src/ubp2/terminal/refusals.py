@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 
+from ubp2.config import own
 from ubp2.errors import did_you_mean
 
 __all__ = ["refusal"]
@@ -42,7 +43,9 @@ def _number(match: re.Match[str], command: str) -> str:
 def _choice(match: re.Match[str], command: str) -> str:
     known = re.findall(r"'([^']*)'", match["known"])
     hint = did_you_mean(match["value"], known)
-    return f"{match['flag']} has no choice '{match['value']}'.{hint} Known: {', '.join(known)}"
+    setting = match["flag"].removeprefix("--")
+    advice = f". {own.remedy(setting)}" if setting in own.SETTINGS else ""
+    return f"{match['flag']} has no choice '{match['value']}'.{hint} Known: {', '.join(known)}{advice}"
 
 
 def _value(match: re.Match[str], command: str) -> str:

@@ -106,8 +106,9 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
         evaluated = _evaluate(crew, agent, programs, state, evaluations)
         if evaluated and (t % config.checkpoint.every == 0 or t == config.steps):
             save(crew, programs, state)
-        phase = _in_words(crew, agent, counters)
-        crew.progress.update(t, phase=phase, steady=phase != "warm-up", labels=int(counters.labels.sum()))
+        # The updates after the warm-up and the wait for the first plan come but once: the rate begins after them.
+        settled, phase = t > given(config.training.warmup), _in_words(crew, agent, counters)
+        crew.progress.update(t, phase=phase, steady=settled, labels=int(counters.labels.sum()))
     finished = evaluated and counters.decision >= config.steps
     if not finished:
         save(crew, programs, state)
@@ -147,7 +148,7 @@ def _begin(crew: Crew, agent: Agent, programs: Programs) -> State:
     asking.announce(crew, state.counters)
     taught = imported.take(crew, programs, state) & imported.fitted(crew, state.counters)
     decision, labels = state.counters.decision, int(state.counters.labels.sum())
-    crew.progress.resume(decision, labels=labels)
+    crew.progress.resume(decision, labels=labels, steady=False)
     crew.progress.note(f"resumed at decision {decision} with {labels} labels")
     taught |= asking.awaited(crew, programs, state)
     if taught.any() and agent.fit is not None:

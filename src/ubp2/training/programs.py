@@ -23,7 +23,7 @@ from ubp2.config.schema import Config, given
 from ubp2.envs.base import EnvSpec
 from ubp2.envs.visual import is_visual
 from ubp2.preference import buffer, candidates
-from ubp2.preference.queries import STRATEGIES, Candidates, Strategy, make_strategy
+from ubp2.preference.queries import STRATEGIES, Candidates, make_strategy
 from ubp2.replay import Replay
 from ubp2.training import ceiling
 from ubp2.training.ceiling import TrueRewards
@@ -239,11 +239,10 @@ def _fit(agent: Agent, root: Array, state: Any, memory: Memory, due: Array, step
     return jax.tree.map(partial(jnp.where, due), learned, state), metrics, _finite(learned, metrics)
 
 
-def _select(
-    config: Config, agent: Agent, strategy: Strategy, root: Array, state: Any, memory: Memory, step: Array
-) -> Selection:
+def _select(config: Config, agent: Agent, root: Array, state: Any, memory: Memory, step: Array) -> Selection:
     """Draw candidate pairs, let the members judge them, keep the K that the strategy (Algorithm 2, say) chooses."""
     preferences = config.preferences
+    strategy = make_strategy(preferences.strategy)  # only here: a run is evaluated where one's own is not known
     k_segments, k_strategy = jax.random.split(_fold(root, jnp.int32(STREAMS["select"]), step))
     segments, places, again = candidates.draw(preferences, memory.replay, k_segments)
     returns = agent.segment_returns(state, segments)  # [E, 2N]
@@ -270,13 +269,13 @@ def _judge(agent: Agent, state: Any, rows: Preferences) -> Array:
 
 def make_programs(config: Config, agent: Agent, spec: EnvSpec, seeds: Sequence[int]) -> Programs:
     """The functions above for these seeds and one resolved config; nothing is compiled yet."""
-    count, strategy, keys = len(seeds), make_strategy(config.preferences.strategy), roots(seeds)
+    count, keys = len(seeds), roots(seeds)
 
     def acting(act: Callable[..., Action]) -> Program:
         return Program(lift(partial(_act, agent, act), count, (0, 0, 0, 0, 0, None, None, None)), bound=(keys,))
 
     def select(roots: Array, state: Any, memory: Memory, seed: Array, step: Array) -> Selection:
-        return _select(config, agent, strategy, *at((roots, state, memory), seed, count), step)
+        return _select(config, agent, *at((roots, state, memory), seed, count), step)
 
     def remember(preferences: Preferences, seed: Array, rows: Preferences) -> Preferences:
         counts = jnp.where(jnp.arange(count) == seed, rows.count, 0)  # of the other seeds' rows none is written

@@ -13,6 +13,7 @@ import jax
 
 from ubp2.agents.base import Agent
 from ubp2.config import files as config_files
+from ubp2.config import own
 from ubp2.config.schema import Config
 from ubp2.envs.base import EnvSpec
 from ubp2.system import require_32_bits
@@ -48,7 +49,8 @@ def shared_programs(config: Config, agent: Agent, spec: EnvSpec, seeds: Sequence
     """
     require_32_bits()
     values = dict(config_files.leaves(config))
-    if any(values[setting] in config_files.FURTHER.get(setting, ()) for setting in config_files.REGISTERED):
+    names = {setting: values[setting] for setting in own.SETTINGS}
+    if any(own.is_named(name) or name in config_files.FURTHER.get(setting, ()) for setting, name in names.items()):
         return make_programs(config, agent, spec, seeds)
     key = repr((traced(config), spec, len(seeds), sorted(jax.config.values.items())))
     found, keys = _KEPT.get(key, lambda: make_programs(config, agent, spec, seeds)), roots(seeds)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from ubp2.config.own import imported
 from ubp2.config.schema import VisualConfig
 from ubp2.errors import UserError, unknown_name
 from ubp2.vision import conv, hub, weights
@@ -53,7 +53,7 @@ def make_encoder(
     if name == "conv":
         return _conv(visual, folder, train)
     if ":" in name:
-        return from_callable(name, _imported(name), visual.pixels)
+        return from_callable(name, imported(f"the encoder {name}", name, "of a frame"), visual.pixels)
     raise UserError(f"{unknown_name('encoder', name, NAMES)}; or module:function, a function of your own")
 
 
@@ -146,22 +146,6 @@ def compiled(model: Any, features: Callable[[Any, Array], Array]) -> Callable[[n
         return np.concatenate(found)
 
     return together if jax.default_backend() == "gpu" else one_by_one
-
-
-def _imported(name: str) -> Callable[[np.ndarray], Any]:
-    module, _, attribute = name.rpartition(":")
-    try:
-        function = importlib.import_module(module)
-        for part in attribute.split("."):
-            function = getattr(function, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(
-            f"the encoder {name} cannot be imported ({error}); expected module:function, with the module where "
-            f"`python -c 'import {module}'` finds it"
-        ) from error
-    if not callable(function):
-        raise UserError(f"the encoder {name} must be a function of a frame, got {type(function).__name__}")
-    return function
 
 
 def _digest(file: Path) -> str:

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from ubp2.config.files import leaves, overridden
-from ubp2.config.resolving import MODEL_FREE
+from ubp2.config.files import leaves, not_yaml, overridden
+from ubp2.config.resolving import is_model_free
 from ubp2.config.schema import Config
 from ubp2.errors import UserError
 
@@ -52,7 +52,7 @@ _PEBBLE = {**_SAC, "sac.epochs": [10, 50, 200], "preferences.strategy": ["unifor
 
 def default(config: Config) -> Space:
     """What is searched unless told: what the agent's learning depends on most, and nothing that it does not read."""
-    if config.agent in MODEL_FREE:
+    if is_model_free(config.agent):
         return _SAC if config.agent == "sac" or config.ceiling else _PEBBLE
     found = {**_MODEL_BASED, **(_OPTIMISTIC if config.agent == "ubp2" and config.ablation is None else {})}
     if config.ceiling:
@@ -69,7 +69,7 @@ def load(path: Path, base: Config) -> Space:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {path}: {error}") from None
     except yaml.YAMLError as error:
-        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+        raise not_yaml(path, error) from None
     try:
         return read(data, base)
     except UserError as error:
