@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from ubp2.config.schema import Config
+from ubp2.config.schema import Config, given
 from ubp2.envs.base import Lost, VectorEnv
 from ubp2.preference.store import LabelStore
 from ubp2.preference.teachers import Teacher
@@ -57,6 +57,13 @@ class Crew:
     def people(self) -> bool:
         """Whether people answer, when they do, and not a function at once."""
         return self.teacher is None and self.config.teacher.name == "human"
+
+    def headline(self) -> str:
+        """What is trained, how long, and where, for whoever has just started it."""
+        config, folder = self.config, self.members[0].run.folder
+        seeds, place = (f", {self.size} seeds", folder.parent) if self.size > 1 else ("", folder)
+        labels = "the true reward" if config.ceiling else f"{given(config.preferences.budget):,} labels"
+        return f"{config.env}, {config.agent}{seeds}: {config.steps:,} decisions, {labels}, in {place}"
 
     def replace(self, lost: Lost) -> None:
         """Have other processes in the place of lost ones, unless the run is to stop before they stand."""

@@ -130,6 +130,9 @@ def _begin(crew: Crew, agent: Agent, programs: Programs) -> State:
             f"a kill came while the seeds were saved; all go on from decision {start}, the newest that each has"
         )
     if saved is None:
+        if any(len(member.archive) for member in crew.members):
+            crew.progress.note("there is no checkpoint yet: the run begins again at decision 0")
+        crew.progress.note(crew.headline())
         for member in crew.members:
             member.archive.truncate(0)
             member.metrics.truncate(0)
