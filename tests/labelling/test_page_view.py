@@ -144,6 +144,16 @@ def test_waiting_is_told_in_words(person: People, server: Server) -> None:
     ann.see_pair()
 
 
+def test_a_page_that_is_closed_gives_its_pair_to_who_waits(person: People, server: Server) -> None:
+    server.behave(pairs=1, why="the last pairs are with others")
+    ann, bob = person().come(), person()
+    pair = ann.see_pair()
+    bob.come("Bob").wait_text("#waiting", "You get one if they close their page")
+    ann.page.goto("about:blank")
+    assert bob.see_pair().split("-")[0] == pair.split("-")[0]
+    ann.come(None).wait_text("#waiting", "with others")
+
+
 def test_the_pace_of_clips_and_why_they_are_drawings_is_told(person: People, server: Server) -> None:
     server.behave(speed=0.325, note="this machine has no OpenGL")
     ann = person().come()

@@ -29,7 +29,6 @@ async function main() {
   });
   setUpTabs(labelling);
   document.addEventListener("keydown", (event) => onKey(event, keys, labelling));
-  addEventListener("pageshow", (event) => event.persisted && labelling.refresh());
   if (!shelf.lasting) toast("This browser keeps nothing for the page (private window?): answers are safe only once they are saved.", 12);
   labelling.refresh();
 }
