@@ -162,6 +162,16 @@ def test_the_pace_of_clips_and_why_they_are_drawings_is_told(person: People, ser
     assert ann.text("#about-clips") == f"Slowed down: 1× is 0.33 of the real pace. {note}"  # noqa: RUF001
 
 
+def test_an_instruction_that_asks_needs_no_second_question(person: People, server: Server) -> None:
+    ann = person().come()
+    ann.see_pair()
+    assert ann.page.locator("#question").bounding_box()["width"] > 100
+    server.behave(instruction="Which one is smoother?")
+    ann.page.reload()
+    ann.see_pair()
+    assert ann.page.locator("#question").bounding_box()["width"] <= 1
+
+
 def test_a_script_in_the_instruction_is_text(person: People, server: Server) -> None:
     text = "<img src=x onerror=document.title='bad'><script>document.title='bad'</script>"
     server.behave(instruction=text)

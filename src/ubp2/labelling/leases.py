@@ -1,9 +1,9 @@
 """Who has which pair before the eyes: a question handed to somebody is nobody else's for some minutes.
 
 Everybody holds two at most: the pair that is shown, and the one behind it, whose clips are loaded ahead. The second is
-held loosely: somebody who would have nothing to do may take it. A page that is closed gives its leases back. They are in
-a small file as well, so that a server that was killed does not hand a pair out twice; a lease is no label, and the file is
-not forced to the disk.
+held loosely: somebody who would have nothing to do may take it. A page that is closed gives its leases back. They are
+in a small file as well, so that a server that was killed does not hand a pair out twice; a lease is no label, and the
+file is not forced to the disk.
 """
 
 from __future__ import annotations

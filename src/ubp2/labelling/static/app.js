@@ -59,7 +59,9 @@ function describe(session) {
   const title = session.title || session.env || "Label clips";
   $("title").textContent = title;
   document.title = `${title} · label`;
-  $("instruction").textContent = session.instruction || "Choose the clip that you like better.";
+  const instruction = session.instruction || "Which clip do you like better?";
+  $("instruction").textContent = instruction;
+  $("question").classList.toggle("unseen", instruction.includes("?")); // it asks by itself
 }
 
 /** The name of this tab: the same after a reload, another in every tab. */
