@@ -191,12 +191,25 @@ def test_the_dashboard_draws_and_tells(person: People, server: Server) -> None:
     said = ann.text("#dash")
     assert "over all annotators: 0.71" in said
     assert "Ann and <b>Bo</b>" in said
-    assert "88 % of 8" in said
+    assert "7 of 8" in said and "83 % of 24" in said, "of a few, the numbers alone"
     ann.page.locator("#dash details summary").first.click()
     assert ann.text("#dash details table tbody tr:last-child") == "900 0.9"
     server.behave(dashboard={})
     ann.page.click("#dash-refresh")
     ann.wait_text("#dash", "Nobody has answered yet.")
+
+
+def test_the_dashboard_of_a_run_that_has_just_begun(person: People, server: Server) -> None:
+    points = [{"decision": 50 * n, "labels": 0, "success": 0.0, "return": 0.0} for n in (1, 2)]
+    server.behave(dashboard={"curves": {"points": points}, "agreement": {"model": {"agree": 0, "of": 2}}})
+    ann = person().come(where="/#dashboard")
+    ann.wait_text("#dash", "The reward model agreed with 0 of 2 answers.")
+    assert "Always 0 so far: the environment gives no reward" in ann.text("#dash")
+    for chart, last in ((0, "100"), (1, "10")):
+        ticks = ann.page.locator("#dash svg[role=img]").nth(chart).locator(".tick[text-anchor=middle]")
+        ticks.last.wait_for()
+        shown = ticks.all_text_contents()
+        assert (shown[0], shown[-1]) == ("0", last), "decisions and labels are counted from 0"
 
 
 def test_a_chart_of_values_that_differ_in_their_last_digit_has_ticks(person: People, server: Server) -> None:
