@@ -98,6 +98,31 @@ def test_panels_without_data_are_left_out(tmp_path: Path) -> None:
         assert large.width > 2 * small.width
 
 
+def test_bonuses_of_very_different_sizes_have_a_logarithmic_axis_unless_one_is_0(tmp_path: Path) -> None:
+    drawn = [bonuses(tmp_path / name, small) for name, small in (("far", 0.02), ("near", 0.5), ("none", 0.0))]
+    assert ["Uncertainty bonus (log)" in text for text in drawn] == [True, False, False]
+
+
+def bonuses(run: Path, small: float) -> str:
+    Run.create(run, resolve(preset("cpu"), 50)).close()
+    with Metrics(run, tensorboard=False) as metrics:
+        for decision in (500, 1000):
+            metrics.write("train", decision, {"bonus/reward": decision / 500, "bonus/dynamics": small})
+    plot_runs([run], run / "curve.svg")
+    return (run / "curve.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("best", "said"), [(0.0, True), (0.1, False)])
+def test_a_return_of_nothing_but_0_is_said_to_be_no_reward(tmp_path: Path, best: float, said: bool) -> None:
+    run = tmp_path / "run"
+    Run.create(run, resolve(preset("cpu"), 50)).close()
+    with Metrics(run, tensorboard=False) as metrics:
+        metrics.write("eval", 500, {"policy/return": 0.0, "planner/return": 0.0})
+        metrics.write("eval", 1000, {"policy/return": 0.0, "planner/return": best})
+    plot_runs([run], tmp_path / "curve.svg")
+    assert ("always 0" in (tmp_path / "curve.svg").read_text(encoding="utf-8")) is said
+
+
 def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     Run.create(empty, resolve(preset("cpu"), 50)).close()

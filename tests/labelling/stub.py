@@ -170,6 +170,11 @@ def app(stub: Stub) -> Starlette:
         stub.write({"act": "broken", "question": int(sent["pair"].split("-")[0]), **sent})
         return JSONResponse({"stored": True, "progress": stub.progress(sent["annotator"])})
 
+    async def leave(request: Request) -> Response:
+        name = (await request.json())["annotator"]
+        stub.held = {n: who for n, who in stub.held.items() if who != name}
+        return JSONResponse({})
+
     async def undo(request: Request) -> Response:
         sent = await request.json()
         known = next((act for act in stub.done if act["key"] == sent["key"]), None)
@@ -221,6 +226,7 @@ def app(stub: Stub) -> Starlette:
             Route("/api/answer", answer, methods=["POST"]),
             Route("/api/broken", broken, methods=["POST"]),
             Route("/api/undo", undo, methods=["POST"]),
+            Route("/api/leave", leave, methods=["POST"]),
             Route("/forget", forget, methods=["POST"]),
             Route("/clips/{id}/{camera}.{kind}", clip),
         ],

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.labelling.conftest import FakeClip, question, rows
+from tests.labelling.conftest import Clock, FakeClip, question, rows
+from ubp2.labelling.leases import GRACE
 from ubp2.labelling.tickets import Ticket
 from ubp2.storage import locks
 
@@ -72,7 +73,25 @@ def test_nobody_is_idle_while_a_pair_is_only_ahead_and_nobody_gets_one_that_is_s
     assert here.question_of("bob", bob.pair["id"]) == here.question_of("ann", ann.ahead["id"])
     assert here.desk.next("ann").ahead is None and here.desk.next("ann").pair == ann.pair
     cleo = here.desk.next("cleo")
-    assert cleo.pair is None and cleo.why == "everything is answered"  # no trainer runs
+    assert cleo.pair is None and cleo.why == "the last pairs are with others"
+
+
+def test_who_closes_the_page_gives_the_pair_back_unless_it_is_open_elsewhere(place: Any, clock: Clock):
+    here = place(questions=1)
+    pair = here.shown("bob")
+    here.desk.leave("bob")
+    assert here.desk.next("ann").pair is None, "another page of his may show it"
+    clock.now += 12
+    assert here.shown("bob") == pair
+    clock.now += 12
+    assert here.desk.next("ann").pair is None
+    here.desk.leave("bob")
+    here.desk.leave("nobody")
+    clock.now += GRACE + 1
+    assert here.question_of("ann", here.shown("ann")) == here.question_of("bob", pair)
+    assert here.desk.next("bob").why == "the last pairs are with others"
+    here.desk.answer("ann", here.shown("ann"), "left", "key-00001", 1.0)
+    assert here.desk.next("bob").why == here.desk.next("ann").why == "everything is answered"  # no trainer runs
 
 
 def test_overlap(place: Any):

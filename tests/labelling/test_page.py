@@ -23,7 +23,7 @@ def test_ten_pairs_by_keyboard_and_mouse(person: People, server: Server) -> None
     assert all(0.3 < act["seconds"] < 30 and act["annotator"] == "Ann" for act in server.answers)
     assert "10 of 40 answered" in ann.text("#budget-text")
     assert ann.text("#phase") == "Exploring, decision 1,250 of 5,000"
-    assert ann.text("#trainer") == "Waiting for your answers"
+    assert ann.text("#trainer") == "Waiting for answers"
 
 
 def test_the_model_is_shown_only_after_the_answer_and_can_be_switched_off(person: People, server: Server) -> None:

@@ -144,12 +144,32 @@ def test_waiting_is_told_in_words(person: People, server: Server) -> None:
     ann.see_pair()
 
 
+def test_a_page_that_is_closed_gives_its_pair_to_who_waits(person: People, server: Server) -> None:
+    server.behave(pairs=1, why="the last pairs are with others")
+    ann, bob = person().come(), person()
+    pair = ann.see_pair()
+    bob.come("Bob").wait_text("#waiting", "You get one if they close their page")
+    ann.page.goto("about:blank")
+    assert bob.see_pair().split("-")[0] == pair.split("-")[0]
+    ann.come(None).wait_text("#waiting", "with others")
+
+
 def test_the_pace_of_clips_and_why_they_are_drawings_is_told(person: People, server: Server) -> None:
     server.behave(speed=0.325, note="this machine has no OpenGL")
     ann = person().come()
     ann.see_pair()
     note = "This is a drawing: this machine has no OpenGL."
     assert ann.text("#about-clips") == f"Slowed down: 1× is 0.33 of the real pace. {note}"  # noqa: RUF001
+
+
+def test_an_instruction_that_asks_needs_no_second_question(person: People, server: Server) -> None:
+    ann = person().come()
+    ann.see_pair()
+    assert ann.page.locator("#question").bounding_box()["width"] > 100
+    server.behave(instruction="Which one is smoother?")
+    ann.page.reload()
+    ann.see_pair()
+    assert ann.page.locator("#question").bounding_box()["width"] <= 1
 
 
 def test_a_script_in_the_instruction_is_text(person: People, server: Server) -> None:
@@ -171,12 +191,25 @@ def test_the_dashboard_draws_and_tells(person: People, server: Server) -> None:
     said = ann.text("#dash")
     assert "over all annotators: 0.71" in said
     assert "Ann and <b>Bo</b>" in said
-    assert "88 % of 8" in said
+    assert "7 of 8" in said and "83 % of 24" in said, "of a few, the numbers alone"
     ann.page.locator("#dash details summary").first.click()
     assert ann.text("#dash details table tbody tr:last-child") == "900 0.9"
     server.behave(dashboard={})
     ann.page.click("#dash-refresh")
     ann.wait_text("#dash", "Nobody has answered yet.")
+
+
+def test_the_dashboard_of_a_run_that_has_just_begun(person: People, server: Server) -> None:
+    points = [{"decision": 50 * n, "labels": 0, "success": 0.0, "return": 0.0} for n in (1, 2)]
+    server.behave(dashboard={"curves": {"points": points}, "agreement": {"model": {"agree": 0, "of": 2}}})
+    ann = person().come(where="/#dashboard")
+    ann.wait_text("#dash", "The reward model agreed with 0 of 2 answers.")
+    assert "Always 0 so far: the environment gives no reward" in ann.text("#dash")
+    for chart, last in ((0, "100"), (1, "10")):
+        ticks = ann.page.locator("#dash svg[role=img]").nth(chart).locator(".tick[text-anchor=middle]")
+        ticks.last.wait_for()
+        shown = ticks.all_text_contents()
+        assert (shown[0], shown[-1]) == ("0", last), "decisions and labels are counted from 0"
 
 
 def test_a_chart_of_values_that_differ_in_their_last_digit_has_ticks(person: People, server: Server) -> None:

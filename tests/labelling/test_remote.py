@@ -78,7 +78,7 @@ def test_a_run_taught_from_another_machine_is_the_run_of_the_oracle(tmp_path: Pa
             assert mine.seed == theirs.seed and not theirs.true_reward.any(), "the reward stays where it is"
     with LabelStore(double / "labels.sqlite") as there, LabelStore(out / "labels.sqlite") as here:
         mine, theirs = here.notes("judged:"), there.notes("judged:")
-        assert sorted(mine.values()) == sorted(theirs.values()) and len(mine) == 12
+        assert sorted(mine.values()) == sorted(theirs.values()) and len(mine) == 8, "none of the first session"
         assert there.notes()["decision"] == 400
 
 

@@ -67,7 +67,7 @@ def test_a_server_for_all_knows_its_addresses_and_no_other_names(here: Place):
 @pytest.mark.parametrize(
     "origin", ["http://evil.example", "null", "http://localhost:1", "http://127.0.0.1:8642", "x", "http://["]
 )
-@pytest.mark.parametrize("url", ["/api/next", "/api/answer", "/api/undo", "/api/broken"])
+@pytest.mark.parametrize("url", ["/api/next", "/api/answer", "/api/undo", "/api/broken", "/api/leave"])
 def test_a_foreign_origin_is_refused(here: Place, origin: str, url: str):
     reply = browser(here).post(url, {"annotator": "ann"}, headers={"Origin": origin})
     assert reply.status_code == 403 and "another site" in reply.json()["error"]
@@ -99,7 +99,7 @@ def test_nothing_is_given_away_without_the_token(here: Place, url: str):
     assert guarded.get(url, headers={"Authorization": f"Bearer {TOKEN}"}).status_code != 401
 
 
-@pytest.mark.parametrize("url", ["/api/next", "/api/answer", "/api/undo", "/api/broken"])
+@pytest.mark.parametrize("url", ["/api/next", "/api/answer", "/api/undo", "/api/broken", "/api/leave"])
 def test_nothing_is_written_without_the_token(here: Place, url: str):
     pair = here.shown("ann")
     body = {"annotator": "ann", "pair": pair, "choice": "left", "key": "key-00001", "reason": "x"}
@@ -261,7 +261,7 @@ def test_a_page_of_another_run_is_told_so_and_its_answer_not_taken(here: Place):
     open_page, pair = browser(here), here.shown("ann")
     said = {"annotator": "ann", "pair": pair, "choice": "left", "key": "key-00001", "reason": "x"}
     other = {"ubp2-run": "another"}
-    for url in ("/api/next", "/api/answer", "/api/undo", "/api/broken"):
+    for url in ("/api/next", "/api/answer", "/api/undo", "/api/broken", "/api/leave"):
         reply = open_page.post(url, said, headers=other)
         assert reply.status_code == 421 and reply.json() == {"error": "another run is served here; reload the page"}
     assert open_page.get("/api/dashboard", headers=other).status_code == 421 and here.store.given() == []

@@ -152,6 +152,8 @@ def test_the_command_says_where_and_what_came_of_it(tmp_path: Path):
 
 def test_the_instruction_names_the_task():
     assert "door close" in default_instruction("metaworld/door-close")
+    assert "green ring" in default_instruction("toy/reach")
+    assert "green ring" in default_instruction("toy-visual/reach")
     assert "task" not in default_instruction("dataset")  # which files do not name
 
 

@@ -141,7 +141,8 @@ def test_after_a_while_the_scripted_teacher_answers(tmp_path: Path) -> None:
         notes = store.notes()
     assert notes["trainer"] == "running" and notes["waiting"] == "fallback" and notes["budget"] == 12
     judged = {name: value for name, value in notes.items() if name.startswith("judged:")}
-    assert len(judged) == 12 and all(0 <= value <= 1 for value in judged.values())
+    assert len(judged) == 8, "of the first session the model, which had learned nothing, says nothing"
+    assert all(0 <= value <= 1 for value in judged.values())
     along = notes[next(iter(judged)).replace("judged", "reward")]
     assert len(along["left"]) == len(along["right"]) == 10 and np.isfinite(along["left"]).all()
 

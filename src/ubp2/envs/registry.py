@@ -20,7 +20,7 @@ from ubp2.errors import UserError, did_you_mean, unknown_name
 if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec
 
-__all__ = ["GYM_IDS", "METAWORLD_TASKS", "list_ids", "make", "missing"]
+__all__ = ["GYM_IDS", "INSTRUCTIONS", "METAWORLD_TASKS", "list_ids", "make", "missing"]
 
 # Written out, so that listing them does not load a simulator; a test compares it with the installed Meta-World.
 # fmt: off
@@ -53,6 +53,9 @@ GYM_IDS = (
     "Swimmer-v5",
     "Walker2d-v5",
 )
+
+INSTRUCTIONS = {"toy/reach": "The red point should get into the green ring. Which clip comes closer to that?"}
+"""What people are asked who compare clips, where the name of a task does not tell what to look for."""
 
 
 def make(env_id: str, options: EnvironmentConfig, visual: VisualConfig | None = None) -> Env:

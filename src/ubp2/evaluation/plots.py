@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from ubp2.errors import UserError
 from ubp2.evaluation.curves import RunCurves, mean_curve, read_run
 
@@ -22,6 +24,7 @@ __all__ = ["COLOURS", "STYLE", "plot_runs"]
 # Okabe and Ito's palette without black and yellow: distinguishable with every common colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _STYLES = ("-", "--", ":")
+_APART = 30.0  # between the largest and the smallest value, from which a linear axis hides the small ones
 _FORMATS = (".png", ".pdf", ".svg")
 
 STYLE: dict[Any, Any] = {
@@ -51,6 +54,8 @@ class _Panel(NamedTuple):
     lines: tuple[tuple[str, str], ...]
     limits: tuple[float, float] | None = None
     budget: bool = False  # counts labels: drawn as steps, with the budget
+    apart: bool = False  # lines of different sizes: on a logarithmic axis where that is needed to read them all
+    nothing: str = ""  # what to say where all is 0
 
 
 _PANELS = (
@@ -59,9 +64,17 @@ _PANELS = (
         (("policy/success_any", "policy"), ("planner/success_any", "planner")),
         limits=(-0.03, 1.03),
     ),
-    _Panel("Return of an episode", (("policy/return", "policy"), ("planner/return", "planner"))),
+    _Panel(
+        "Return of an episode",
+        (("policy/return", "policy"), ("planner/return", "planner")),
+        nothing="always 0: the environment gives\nno reward, or none was found",
+    ),
     _Panel("Labels used", (("labels/used", "labels"),), budget=True),
-    _Panel("Uncertainty bonus", (("bonus/reward", "reward"), ("bonus/dynamics", "dynamics"), ("bonus/value", "value"))),
+    _Panel(
+        "Uncertainty bonus",
+        (("bonus/reward", "reward"), ("bonus/dynamics", "dynamics"), ("bonus/value", "value")),
+        apart=True,
+    ),
     _Panel(
         "Coefficient λ",
         (("lambda/reward", "reward"), ("lambda/dynamics", "dynamics"), ("lambda/value", "value")),
@@ -143,6 +156,19 @@ def _draw_panel(axes: Axes, panel: _Panel, groups: dict[str, list[RunCurves]]) -
     axes.xaxis.set_major_locator(MaxNLocator(5))
     if panel.limits:
         axes.set_ylim(*panel.limits)
+    curves = [run.curve(key) for runs in groups.values() for run in runs for key, _ in panel.lines]
+    _suit(axes, panel, np.concatenate([curve.value for curve in curves]))
+
+
+def _suit(axes: Axes, panel: _Panel, values: np.ndarray) -> None:
+    """An axis for values of very different sizes, or for nothing but zeros."""
+    if panel.apart and values.min() > 0 and values.max() / values.min() > _APART:
+        axes.set_yscale("log")
+        axes.set_title(f"{panel.title} (log)")
+    if panel.nothing and not values.any():
+        axes.set_ylim(-1, 1)
+        axes.set_yticks([0])
+        axes.text(0.5, 0.2, panel.nothing, transform=axes.transAxes, ha="center", va="center", fontsize=7, color="0.3")
 
 
 def _draw_budget(axes: Axes, runs: list[RunCurves]) -> None:

@@ -64,6 +64,7 @@ class Page:
                 Route("/api/answer", self.answer, methods=["POST"]),
                 Route("/api/undo", self.undo, methods=["POST"]),
                 Route("/api/broken", self.broken, methods=["POST"]),
+                Route("/api/leave", self.leave, methods=["POST"]),
             ],
             exception_handlers=HANDLERS,
         )
@@ -142,6 +143,12 @@ class Page:
         key = wire.key(fields) if "key" in fields else None
         await run_in_threadpool(self.desk.broken, who, wire.pair(fields), wire.reason(fields), key)
         return _json({"stored": True, "progress": await self._progress(who)})
+
+    async def leave(self, request: Request) -> Response:
+        """Take back what a page had that was closed."""
+        _, who = await self._person(request)
+        await run_in_threadpool(self.desk.leave, who)
+        return _json({})
 
     def _require_run(self, request: Request) -> None:
         """Refuse a page that was opened for another run, whose place at this port we have taken."""

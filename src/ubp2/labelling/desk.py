@@ -104,6 +104,11 @@ class Desk:
         with self._lock:
             self._store(annotator, ticket, 0.5, 0.0, None, key or f"broken-{pair}", swapped, reason)
 
+    def leave(self, annotator: str) -> None:
+        """A page of this annotator was closed: what it showed may soon go to somebody else."""
+        with self._lock:
+            self._leases.leave(annotator)
+
     def undo(self, annotator: str, key: str) -> dict[str, Any] | None:
         """Take the newest answer back and hand its pair out again; None: there is nothing to take back."""
         with self._lock:
@@ -181,7 +186,7 @@ class Desk:
             held.append(taken)
         self._leases.hold(annotator, held)
         pair, ahead = ([self._pair(annotator, ticket) for ticket in held] + [None, None])[:2]
-        return Hand(pair, ahead, self._why(pair))
+        return Hand(pair, ahead, self._why(annotator, pair))
 
     def _mine(self, annotator: str, ticket: Ticket) -> bool:
         """Whether what was handed out earlier is still this annotator's to answer."""
@@ -248,13 +253,15 @@ class Desk:
         ticket = Ticket(question, again=True)
         return ticket if when > newest and self._undone.get(annotator) != ticket else None
 
-    def _why(self, pair: dict[str, Any] | None) -> str | None:
+    def _why(self, annotator: str, pair: dict[str, Any] | None) -> str | None:
         if pair is not None:
             sides = (pair["left"], pair["right"])
             return None if any(s["failed"] for s in sides) or all(s["ready"] for s in sides) else "rendering"
         budget = self._view.notes.get("budget", self.rules.budget)
         if budget is not None and self._view.labelled() >= budget:
             return "the budget is spent"
+        if self._view.open.keys() - self._view.given.get(annotator, {}).keys():  # else there would be a pair
+            return "the last pairs are with others"
         return "everything is answered" if self._trainer() == "gone" else "waiting for the trainer"
 
     def _pair(self, annotator: str, ticket: Ticket) -> dict[str, Any] | None:

@@ -1,8 +1,9 @@
 """Who has which pair before the eyes: a question handed to somebody is nobody else's for some minutes.
 
 Everybody holds two at most: the pair that is shown, and the one behind it, whose clips are loaded ahead. The second is
-held loosely: somebody who would have nothing to do may take it. Leases are in a small file as well, so that a server
-that was killed does not hand a pair out twice; a lease is no label, and the file is not forced to the disk.
+held loosely: somebody who would have nothing to do may take it. A page that is closed gives its leases back. They are
+in a small file as well, so that a server that was killed does not hand a pair out twice; a lease is no label, and the
+file is not forced to the disk.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ubp2.labelling.tickets import Ticket
 __all__ = ["Leases"]
 
 _LOG = logging.getLogger(__name__)
+GRACE = 20.0  # seconds after a page was closed: another one of the same person asks anew every 12
 _FORGET = 24 * 3600.0  # seconds after which an annotator who is away is no longer listed
 
 
@@ -66,6 +68,13 @@ class Leases:
             self._held[name] = _Held(held.tickets[:1], held.until)
         stale = before is None or before.tickets != tuple(tickets) or before.until < now + self._seconds / 2
         if stale or taken:
+            self._save(now)
+
+    def leave(self, annotator: str) -> None:
+        """A page of this annotator was closed: all is free in a moment, unless another one asks before."""
+        now, held = self._clock(), self._held.get(annotator)
+        if held and held.until > now + GRACE:
+            self._held[annotator] = _Held(held.tickets, now + GRACE)
             self._save(now)
 
     def release(self, annotator: str, ticket: Ticket) -> None:

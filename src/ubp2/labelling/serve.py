@@ -250,11 +250,15 @@ def _wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
 
 
 def default_instruction(env: str) -> str:
-    """What to look for, from the name of the task alone."""
+    """What to look for: in words of the environment's own, else from the name of the task."""
+    from ubp2.envs.registry import INSTRUCTIONS
+    from ubp2.envs.visual import base_id
     from ubp2.labelling.dataset import NAME
 
     if env == NAME:  # of files, whose task has no name
         return "Which of the two clips is better?"
+    if own := INSTRUCTIONS.get(base_id(env)):
+        return own
     task = env.rpartition("/")[2].replace("-", " ").replace("_", " ")
     return f"The task is: {task}. Which of the two clips is closer to doing it well?"
 

@@ -250,7 +250,12 @@ def _warn_of_ties(crew: Crew, counters: Counters, answers: Mapping[int, Arrived]
 
 
 def _tell(crew: Crew, programs: Programs, state: State, i: int, number: int) -> None:
-    """Leave for the page what the reward model thinks of each question, to be shown after it was answered."""
+    """Leave for the page what the reward model thinks of each question, to be shown after it was answered.
+
+    A model that has learned from no label thinks nothing: it would agree by chance.
+    """
+    if not state.counters.labels[i]:
+        return
     store, agent = crew.members[i].store, state.device.agent
     asked = store.session(number)
     queries = [pending.query for pending in asked]

@@ -31,19 +31,28 @@ export function belongTo(run) {
   ours = run;
 }
 
-/** GET without a body, POST with one; the reply as an object. */
-export async function call(path, body = undefined, { seconds = 15 } = {}) {
-  const gone = new AbortController();
-  const timer = setTimeout(() => gone.abort(), seconds * 1000);
-  const options = { signal: gone.signal, cache: "no-store", credentials: "same-origin", headers: { Accept: "application/json" } };
+function request(body) {
+  const options = { cache: "no-store", credentials: "same-origin", headers: { Accept: "application/json" } };
   if (ours !== null) options.headers["UBP2-Run"] = ours;
   if (body !== undefined) {
     options.method = "POST";
     options.headers["Content-Type"] = "application/json";
     options.body = JSON.stringify(body);
   }
+  return options;
+}
+
+/** POST from a page that may be gone before the reply, which nobody reads. */
+export function tell(path, body) {
+  fetch(path, { ...request(body), keepalive: true }).catch(() => {});
+}
+
+/** GET without a body, POST with one; the reply as an object. */
+export async function call(path, body = undefined, { seconds = 15 } = {}) {
+  const gone = new AbortController();
+  const timer = setTimeout(() => gone.abort(), seconds * 1000);
   try {
-    const response = await fetch(path, options);
+    const response = await fetch(path, { ...request(body), signal: gone.signal });
     const reply = await response.json().catch(() => null);
     return checked(response, reply);
   } catch (error) {

@@ -29,7 +29,6 @@ async function main() {
   });
   setUpTabs(labelling);
   document.addEventListener("keydown", (event) => onKey(event, keys, labelling));
-  addEventListener("pageshow", (event) => event.persisted && labelling.refresh());
   if (!shelf.lasting) toast("This browser keeps nothing for the page (private window?): answers are safe only once they are saved.", 12);
   labelling.refresh();
 }
@@ -60,7 +59,9 @@ function describe(session) {
   const title = session.title || session.env || "Label clips";
   $("title").textContent = title;
   document.title = `${title} · label`;
-  $("instruction").textContent = session.instruction || "Choose the clip that you like better.";
+  const instruction = session.instruction || "Which clip do you like better?";
+  $("instruction").textContent = instruction;
+  $("question").classList.toggle("unseen", instruction.includes("?")); // it asks by itself
 }
 
 /** The name of this tab: the same after a reload, another in every tab. */

@@ -10,16 +10,14 @@ const LOOKS = [
 const HEIGHT = 250;
 const EDGE = { left: 52, right: 16, top: 14, bottom: 42 };
 
-/** A figure: heading, one sentence, the chart, its numbers. `series` is [{name, points: [[x, y], ...]}]. */
-export function lineChart({ title, summary, x, y, series, range = null }) {
+/** A figure: heading, one sentence, the chart, its numbers. `series` is [{name, points: [[x, y], ...]}]; `across` and `range`
+ *  are what both axes show at least. */
+export function lineChart({ title, summary, x, y, series, across = null, range = null }) {
   const shown = series
     .map((one) => ({ ...one, points: one.points.filter(([a, b]) => Number.isFinite(a) && Number.isFinite(b)) }))
     .filter((one) => one.points.length);
+  if (!shown.length) return noChart(title, "Nothing to draw yet.");
   const figure = el("figure", { class: "chart" }, el("h3", {}, title));
-  if (!shown.length) {
-    figure.append(el("p", { class: "empty" }, "Nothing to draw yet."));
-    return figure;
-  }
   const place = el("div", { class: "chart-place" });
   if (shown.length > 1) figure.append(legend(shown));
   figure.append(place, el("figcaption", {}, summary), numbers(shown, x, y));
@@ -28,14 +26,19 @@ export function lineChart({ title, summary, x, y, series, range = null }) {
     const now = Math.round(place.clientWidth);
     if (!now || now === width) return;
     width = now;
-    place.replaceChildren(draw(shown, { title, summary, x, y, range, width }));
+    place.replaceChildren(draw(shown, { title, summary, x, y, across, range, width }));
   }).observe(place);
   return figure;
 }
 
-function draw(series, { title, summary, x, y, range, width }) {
+/** A figure with words in place of a chart. */
+export function noChart(title, words) {
+  return el("figure", { class: "chart" }, el("h3", {}, title), el("p", { class: "empty" }, words));
+}
+
+function draw(series, { title, summary, x, y, across, range, width }) {
   const all = series.flatMap((one) => one.points);
-  const [x0, x1] = spread(all.map(([a]) => a), null);
+  const [x0, x1] = spread(all.map(([a]) => a), across);
   const [y0, y1] = spread(all.map(([, b]) => b), range);
   const right = width - EDGE.right;
   const low = HEIGHT - EDGE.bottom;

@@ -1,11 +1,13 @@
 // The dashboard: how well the agent does, what reward it has learned, how far annotators agree.
 
 import { call } from "./api.js";
-import { lineChart, short, table } from "./charts.js";
+import { lineChart, noChart, short, table } from "./charts.js";
 import { $, el, plural, say } from "./dom.js";
 import { CHOICES, sentence } from "./words.js";
 
 const EVERY = 15_000;
+const START = [0, 10]; // of decisions and labels: both are counted from 0
+const FEW = 10; // answers of which a percentage says too much
 
 export class Dashboard {
   #timer = null;
@@ -57,13 +59,15 @@ function curves(points) {
   const words = last ? `Success ${percent(last.success)} at decision ${short(last.decision)} with ${plural(last.labels ?? 0, "label")}.` : "";
   const of = (name) => [{ name: "success", points: points.map((point) => [point[name], point.success]) }];
   const charts = [
-    lineChart({ title: "Success while learning", summary: words, x: "decisions", y: "success", series: of("decision"), range: [0, 1] }),
-    lineChart({ title: "Success by labels", summary: words, x: "labels", y: "success", series: of("labels"), range: [0, 1] }),
+    lineChart({ title: "Success while learning", summary: words, x: "decisions", y: "success", series: of("decision"), across: START, range: [0, 1] }),
+    lineChart({ title: "Success by labels", summary: words, x: "labels", y: "success", series: of("labels"), across: START, range: [0, 1] }),
   ];
-  if (points.some((point) => Number.isFinite(point.return))) {
-    const best = Math.max(...points.map((point) => point.return).filter(Number.isFinite));
+  const returns = points.map((point) => point.return).filter(Number.isFinite);
+  if (returns.length && returns.every((value) => value === 0)) {
+    charts.push(noChart("Return while learning", "Always 0 so far: the environment gives no reward, or the agent has not found it."));
+  } else if (returns.length) {
     charts.push(lineChart({
-      title: "Return while learning", summary: `The best so far is ${short(best)}.`, x: "decisions", y: "return",
+      title: "Return while learning", summary: `The best so far is ${short(Math.max(...returns))}.`, x: "decisions", y: "return", across: START,
       series: [{ name: "return", points: points.map((point) => [point.decision, point.return]) }],
     }));
   }
@@ -75,7 +79,7 @@ function reward(clips) {
     el("h3", {}, "Learned reward along the last clips"),
     el("p", { class: "note" }, "What the reward model makes of each decision of clips that were answered, sides as they were shown."),
   ];
-  if (!clips.length) return [...head, el("p", { class: "empty" }, "Nothing yet: it appears after the first answers.")];
+  if (!clips.length) return [...head, el("p", { class: "empty" }, "Nothing yet: it appears with the first answers after the agent has learned from some.")];
   const mean = (values) => values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
   const along = (values) => (values ?? []).map((value, at) => [at, value]);
   const charts = [...clips].reverse().slice(0, 6).map((clip, at) => {
@@ -102,7 +106,7 @@ function exploration(points) {
     const now = series.map((one) => [one.name, one.points.filter(([, value]) => Number.isFinite(value)).at(-1)?.[1]])
       .filter(([, value]) => value !== undefined)
       .map(([part, value]) => (parts.length ? `${short(value)} for ${part}` : short(value)));
-    return lineChart({ title, x: "decisions", y, series, summary: now.length ? `${meaning} Now ${now.join(", ")}.` : meaning });
+    return lineChart({ title, x: "decisions", y, series, across: START, summary: now.length ? `${meaning} Now ${now.join(", ")}.` : meaning });
   };
   return [
     chart("Weight of exploration (λ)", "lambda", "λ", "How much uncertainty counts beside the learned reward when planning."),
@@ -111,7 +115,7 @@ function exploration(points) {
 }
 
 function agreement({ annotators = [], pairs = [], alpha = null, model = null }) {
-  const share = (part, of) => (of ? `${Math.round((100 * part) / of)} % of ${of}` : "–");
+  const share = (part, of) => (of >= FEW ? `${Math.round((100 * part) / of)} % of ${of}` : of ? `${part} of ${of}` : "–");
   const number = (value) => (Number.isFinite(value) ? value.toFixed(2) : "–");
   const found = [el("h3", {}, "Agreement between annotators")];
   found.push(annotators.length

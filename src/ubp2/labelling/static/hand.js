@@ -1,7 +1,7 @@
 // What the server has handed to the annotator: the pair to judge, and the one behind it. It is asked again when an
 // answer is stored, and now and then: while clips are drawn, while there is no pair, and to say that somebody is here.
 
-import { call } from "./api.js";
+import { call, tell } from "./api.js";
 
 export class Hand extends EventTarget {
   pair = null;
@@ -21,15 +21,28 @@ export class Hand extends EventTarget {
   constructor(outbox, annotator, looking) {
     super();
     Object.assign(this, { outbox, annotator, looking });
-    document.addEventListener("visibilitychange", () => document.hidden || this.refresh());
+    document.addEventListener("visibilitychange", () => document.hidden ? this.#goAway() : this.refresh());
+    addEventListener("pageshow", (event) => event.persisted && this.refresh());
+    addEventListener("pagehide", () => { this.#goAway(); this.#leave(); });
   }
 
   /** Start anew under another name. */
   become(annotator) {
+    this.#leave();
     this.annotator = annotator;
     this.pair = this.ahead = null;
     this.#serial += 1;
     this.refresh();
+  }
+
+  /** Nobody looks for a while, and somebody else may have the pair after that. */
+  #goAway() {
+    this.#sure = false;
+  }
+
+  /** The page is closed, or somebody else's: others need not wait for this pair. */
+  #leave() {
+    if (this.pair) tell("/api/leave", { annotator: this.annotator });
   }
 
   /** The pair was answered or skipped: the one behind it comes to the front, which somebody else may have by now. */
@@ -103,8 +116,8 @@ export class Hand extends EventTarget {
     if (this.trouble) this.refreshIn(Math.min(10_000, 800 * 1.6 ** Math.min(8, this.#failures)));
     else if (!this.pair) this.refreshIn(this.why === "the budget is spent" ? 15_000 : Math.min(5000, 1000 + 500 * this.#quiet));
     else if (!drawn(this.pair)) this.refreshIn(800);
-    else if (!this.ahead || !drawn(this.ahead)) this.refreshIn(2500);
-    else if (!document.hidden) this.refreshIn(12_000); // where nobody looks, the pair may go to somebody else
+    else if (document.hidden) return; // where nobody looks, the pair may go to somebody else
+    else this.refreshIn(!this.ahead || !drawn(this.ahead) ? 2500 : 12_000);
   }
 }
 

@@ -147,9 +147,9 @@ export class Labelling {
     this.#setStage("pair");
     this.controls.fit();
     if (stood) return;
-    this.#shownAt = performance.now();
+    const now = this.#shownAt = performance.now();
     const { id } = this.hand.pair;
-    setTimeout(() => { if (this.#stage === "pair" && this.hand.pair?.id === id) $("answers").dataset.open = id; }, SETTLE);
+    setTimeout(() => { if (this.#stage === "pair" && this.#shownAt === now) $("answers").dataset.open = id; }, SETTLE);
     this.#watch.restart();
     if (this.seen && !this.controls.still) this.player.replay();
     this.panel.announcePair();

@@ -15,6 +15,8 @@ export function waitingFor(why) {
       return ["All done, thank you", "The budget of questions is spent. You can close this page, or look at the dashboard."];
     case "everything is answered":
       return ["Everything is answered", "No trainer is running at the moment. Your answers are stored; should one go on, new pairs appear here."];
+    case "the last pairs are with others":
+      return ["The last pairs are with others", `You get one if they close their page or are away for five minutes. ${TITLE_CHANGES}`];
     case "waiting for the trainer":
       return ["The agent is practising", `It asks when it has new clips to compare. ${TITLE_CHANGES}`];
     default:
@@ -74,7 +76,7 @@ export function phase(progress) {
 }
 
 export function trainer(progress) {
-  const words = { running: "Running", "waiting for answers": "Waiting for your answers", gone: "Not running; answers are kept for it" };
+  const words = { running: "Running", "waiting for answers": "Waiting for answers", gone: "Not running; answers are kept for it" };
   return words[progress.trainer] ?? (progress.trainer ? capital(String(progress.trainer)) : "–");
 }
 
