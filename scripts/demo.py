@@ -68,22 +68,28 @@ def candidates(demo: Demo) -> Iterator[tuple[int, Path]]:
 
 
 def evaluate(run: Path) -> int:
-    """Evaluate the trained policy, and print the result."""
-    done = ubp2("eval", str(run), "--episodes", "20", "--json", stdout=subprocess.PIPE)
-    if done.returncode == 0:
-        (run / EVALUATION).write_text(done.stdout, encoding="utf-8")
-        scores = json.loads(done.stdout)["scores"]
-        ever, last = scores["success_any"], scores["success_last"]
-        print("\nLearned from comparisons alone:", end=" ")
-        print(f"success in {ever:.0%} of 20 evaluation episodes, and still at the last step in {last:.0%}.")
-        print(f"Learning curve: {run / 'curve.png'}", flush=True)
-    return done.returncode
+    """Evaluate both controllers, and print the result."""
+    found: dict[str, dict[str, float]] = {}
+    for controller in ("planner", "policy"):
+        command = ("eval", str(run), "--controller", controller, "--episodes", "20", "--json")
+        done = ubp2(*command, stdout=subprocess.PIPE)
+        if done.returncode:
+            return done.returncode
+        found[controller] = json.loads(done.stdout)["scores"]
+    (run / EVALUATION).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    success = {controller: f"{scores['success_any']:.0%}" for controller, scores in found.items()}
+    print(
+        f"\nLearned from comparisons alone. In 20 new episodes the planner succeeds in {success['planner']},", end=" "
+    )
+    print(f"and the policy, which is faster and catches up later, in {success['policy']}.")
+    print(f"Learning curve: {run / 'curve.png'}", flush=True)
+    return 0
 
 
 def film(run: Path) -> None:
-    """A clip of the policy as mp4 and gif. It comes last: a machine that cannot draw loses nothing else."""
+    """A clip of the planner as mp4 and gif. It comes last: a machine that cannot draw loses nothing else."""
     clip = run / "clip.mp4"
-    command = ("eval", str(run), "--episodes", "1", "--video", str(clip))
+    command = ("eval", str(run), "--controller", "planner", "--episodes", "1", "--video", str(clip))
     if ubp2(*command, stdout=subprocess.DEVNULL).returncode:
         print(f"note: there is no clip; once what is missing is installed: .venv/bin/{shlex.join(['ubp2', *command])}")
         return

@@ -142,4 +142,4 @@ def test_toy_reach_is_learned_from_a_person(chromium: Any, training: list[Traini
     teach(chromium, training[0], 1500)
     assert training[0].process.returncode == 0, "".join(training[0].said)
     last = [row for row in metrics(tmp_path / "person") if row["kind"] == "eval"][-1]
-    assert last["policy/success_any"] >= 0.9
+    assert last["planner/success_any"] >= 0.9

@@ -62,8 +62,11 @@ def test_a_demo_goes_on_where_it_was_stopped_and_the_next_is_another_seed(
     assert not (Path("small") / demo.EVALUATION).exists()
     assert demo.main(small(demo)) == 0
     told = capfd.readouterr().out
-    scores = json.loads((Path("small") / demo.EVALUATION).read_text())["scores"]
-    assert f"success in {scores['success_any']:.0%} of 20 evaluation episodes" in told
+    scores = json.loads((Path("small") / demo.EVALUATION).read_text())
+    planner, policy = (f"{scores[name]['success_any']:.0%}" for name in ("planner", "policy"))
+    assert (
+        f"the planner succeeds in {planner}, and the policy, which is faster and catches up later, in {policy}." in told
+    )
     assert told.endswith("Next: something else\n") and not Path("runs").exists()
     for name in ("curve.png", "clip.mp4", "clip.gif"):
         assert (Path("small") / name).stat().st_size > 100 and f"small/{name}" in told
@@ -81,8 +84,8 @@ def test_a_machine_that_cannot_draw_has_its_scores(
     monkeypatch.setattr("ubp2.envs.toy.Reach.render", no_rendering)
     assert demo.main(small(demo)) == 0
     told = capfd.readouterr()
-    assert "evaluation episodes" in told.out and "toy/reach cannot be rendered" in told.err
-    assert "there is no clip" in told.out and "ubp2 eval small --episodes 1 --video small/clip.mp4" in told.out
+    assert "In 20 new episodes" in told.out and "toy/reach cannot be rendered" in told.err
+    assert "there is no clip" in told.out and "--controller planner --episodes 1 --video small/clip.mp4" in told.out
     assert (Path("small") / demo.EVALUATION).exists()
 
 

@@ -143,7 +143,7 @@ def _demo(env: str) -> Config:
     """
     return Config(
         env=env,
-        steps=5000,
+        steps=6000,
         model=_networks(32, 3, reward_inputs="state"),
         optimism=OptimismConfig(lambda_dynamics=1.0),
         planner=PlannerConfig(horizon=3, samples=64, elites=8, policy_samples=8, iterations=2),
