@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["gone", "until"]
+__all__ = ["gone", "hear_ctrl_c", "until"]
 
 
 def until(true: Callable[[], Any], seconds: float = 120.0) -> None:
@@ -17,6 +18,11 @@ def until(true: Callable[[], Any], seconds: float = 120.0) -> None:
     while not true():
         assert time.monotonic() < end, f"waited {seconds:g} s"
         time.sleep(0.02)
+
+
+def hear_ctrl_c() -> None:
+    """What a process that is sent SIGINT does first (preexec_fn): tests in the background inherit that it is ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def gone(process: int) -> bool:
