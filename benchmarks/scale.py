@@ -114,7 +114,7 @@ def hours(model: Model, task: str, plans: bool, seeds: int) -> float:
 
 def sweep(model: Model) -> str:
     """Ten tasks, four methods, 15 seeds, a million decisions each, on so many GPUs."""
-    lines = [["GPUs", "seeds a program", "programs", "days", "GPU-days", "GPUs busy on average"]]
+    lines = [["GPUs", "seeds per program", "programs", "days", "GPU-days", "GPUs busy on average"]]
     for gpus in (1, 8, 64):
         options = []
         for together in (15, 5, 3, 1):
@@ -135,7 +135,9 @@ def sweep(model: Model) -> str:
 
 def environments(model: Model) -> str:
     """10,000 environments, one a seed: what each resource comes to, planning."""
-    lines = [["GPUs", "environments a GPU", "decision, s", "decisions/s of all", "GPU memory", "worker memory a GPU"]]
+    lines = [
+        ["GPUs", "environments per GPU", "decision, s", "decisions/s of all", "GPU memory", "worker memory per GPU"]
+    ]
     for gpus in (1, 8, 64, 157):
         seeds = math.ceil(10_000 / gpus)
         ms = model.planning(seeds)

@@ -21,7 +21,7 @@ def until(true: Callable[[], Any], seconds: float = 120.0) -> None:
 
 
 def hear_ctrl_c() -> None:
-    """What a process that is sent SIGINT does first (preexec_fn): tests in the background inherit that it is ignored."""
+    """First thing in a process that is sent SIGINT (preexec_fn): tests in the background inherit that it is ignored."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

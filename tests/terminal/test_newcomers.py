@@ -27,7 +27,7 @@ MISTAKES = {
     "train --model.witdh 3": "unknown option --model.witdh. Did you mean --model.width?",
     "train --preset gpu": "unknown preset 'gpu'. Did you mean cpu? Known: best,",
     "train --agent ppo": "--agent has no choice 'ppo'. Known: ubp2, mbp, sac, pebble, rune, mrn, surf. One of your own",
-    "train --preferences.strategy kcentre": "Did you mean kcenter or",
+    "train --preferences.strategy kcentre": "Did you mean kcenter?",
     "train --agent nowhere:make": "the agent nowhere:make cannot be imported (No module named 'nowhere')",
     "train --teacher humna": "Did you mean human?",
     "train --config empty": "empty is a folder; name a YAML file",

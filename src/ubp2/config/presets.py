@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ubp2.config.files import from_dict
 from ubp2.config.schema import (
     CheckpointConfig,
     Config,
@@ -203,4 +202,8 @@ def preset(name: str = DEFAULT_PRESET, env: str = DEFAULT_ENV, **settings: Any) 
     """
     if name not in PRESETS:
         raise unknown_name("preset", name, PRESETS)
+    if not settings:
+        return PRESETS[name](env)
+    from ubp2.config.files import from_dict  # brings YAML, which `import ubp2` does without
+
     return from_dict(settings, PRESETS[name](env), own_names=True)
