@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["gone", "hear_ctrl_c", "until"]
+__all__ = ["HEARS_CTRL_C", "gone", "until"]
+
+# First line of a script that is to be sent SIGINT: what runs in the background inherits that it is ignored.
+HEARS_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 
 
 def until(true: Callable[[], Any], seconds: float = 120.0) -> None:
@@ -18,11 +20,6 @@ def until(true: Callable[[], Any], seconds: float = 120.0) -> None:
     while not true():
         assert time.monotonic() < end, f"waited {seconds:g} s"
         time.sleep(0.02)
-
-
-def hear_ctrl_c() -> None:
-    """First thing in a process that is sent SIGINT (preexec_fn): tests in the background inherit that it is ignored."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def gone(process: int) -> bool:

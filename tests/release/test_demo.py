@@ -16,7 +16,7 @@ import pytest
 from tests.release.conftest import ROOT
 from tests.training.helpers import environment, tiny
 from tests.training.test_resume import stop_at
-from tests.waiting import hear_ctrl_c
+from tests.waiting import HEARS_CTRL_C
 from ubp2.config.files import save_yaml
 from ubp2.errors import UserError
 from ubp2.storage.runs import Run
@@ -126,9 +126,10 @@ except KeyboardInterrupt:
 def test_ctrl_c_leaves_the_training_its_time(tmp_path: Path) -> None:
     """subprocess.run kills a command a quarter of a second after Ctrl-C: the checkpoint was promised and not there."""
     (tmp_path / "ubp2.py").write_text(SLOW_TO_SAVE)  # what `python -m ubp2` finds first
-    script = [sys.executable, str(ROOT / "scripts" / "demo.py")]
+    run = f"import runpy; runpy.run_path({str(ROOT / 'scripts' / 'demo.py')!r}, run_name='__main__')"
+    script = [sys.executable, "-c", HEARS_CTRL_C + run]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(script, cwd=tmp_path, start_new_session=True, preexec_fn=hear_ctrl_c, **pipes) as process:
+    with subprocess.Popen(script, cwd=tmp_path, start_new_session=True, **pipes) as process:
         assert process.stdout is not None
         while process.stdout.readline() != "training\n":
             pass

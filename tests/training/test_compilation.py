@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tests.training.helpers import environment, rows, tiny
-from tests.waiting import hear_ctrl_c
+from tests.waiting import HEARS_CTRL_C
 from ubp2 import api
 from ubp2.agents.registry import make_agent
 from ubp2.config.files import save_yaml
@@ -192,9 +192,9 @@ def test_a_script_that_ends_waits_for_a_compilation_and_says_so() -> None:
 
 
 def test_ctrl_c_ends_that_wait() -> None:
-    script = [sys.executable, "-c", ENDING.format(seconds=600)]
+    script = [sys.executable, "-c", HEARS_CTRL_C + ENDING.format(seconds=600)]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(script, preexec_fn=hear_ctrl_c, **pipes) as ending:
+    with subprocess.Popen(script, **pipes) as ending:
         assert ending.stderr is not None
         assert ending.stderr.readline().startswith("ubp2: waiting")
         ending.send_signal(signal.SIGINT)
