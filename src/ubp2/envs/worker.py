@@ -85,9 +85,8 @@ class Worker:
         """`memory`: the file behind the slots of all `size` workers. `patience` in seconds, 0: without end."""
         self.index, self._patience = index, patience
         self._socket, theirs = socket.socketpair()
-        self._socket.settimeout(
-            min(STARTING * patience, LONGEST_WAIT) or None
-        )  # for blocks, of which a part may come and then nothing
+        # For blocks, of which a part may come and then nothing.
+        self._socket.settimeout(min(STARTING * patience, LONGEST_WAIT) or None)
         self._arrival = select.poll()
         self._arrival.register(self._socket, select.POLLIN)
         with theirs:
