@@ -7,13 +7,14 @@ question's two segments are judged from the archive, as the oracle judges them.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,14 @@ SMALL = shlex.split(
 class Training:
     """`ubp2 train` in a process of its own; `url` is where its page is."""
 
-    def __init__(self, out: Path, *flags: str) -> None:
+    def __init__(self, out: Path, *flags: str, env: Mapping[str, str] | None = None) -> None:
         self.out = out
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ubp2", "train", *flags, "--out", str(out)],
             stderr=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            env=env,
         )
         self.said: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -138,12 +140,13 @@ def test_a_run_that_is_taught_through_the_page_is_that_of_the_oracle(
 def test_toy_reach_is_learned_from_a_person(chromium: Any, training: list[Training], tmp_path: Path) -> None:
     """The demo, 300 comparisons, every one of them through the page.
 
-    Its score is that of the scripted teacher's run, and so of its seed and of how tests let XLA round: 0.7 to 0.8 here
-    (docs/results.md). An agent that learned nothing stays below 0.3.
+    Compiled as users have it: with the flags of tests XLA rounds otherwise, which makes another run of the same seed
+    (docs/results.md).
     """
     flags = ["--preset", "demo", "--teacher", "human", "--teacher.port", "0", "--teacher.no-browser"]
-    training.append(Training(tmp_path / "person", *flags))
+    usual = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    training.append(Training(tmp_path / "person", *flags, env=usual))
     teach(chromium, training[0], 1500)
     assert training[0].process.returncode == 0, "".join(training[0].said)
     last = [row for row in metrics(tmp_path / "person") if row["kind"] == "eval"][-1]
-    assert last["planner/success_any"] >= 0.6
+    assert last["planner/success_any"] >= 0.9
