@@ -18,7 +18,7 @@ from ubp2.agents.registry import make_agent
 from ubp2.config.schema import Config
 from ubp2.envs.base import EnvSpec, VectorEnv
 from ubp2.envs.visual import is_visual
-from ubp2.envs.workers import make_vector
+from ubp2.envs.workers import EnvOrder, make_mixed
 from ubp2.errors import UserError
 from ubp2.evaluation.rollout import filmed, summary
 from ubp2.storage import population
@@ -26,6 +26,7 @@ from ubp2.storage.runs import Run
 from ubp2.training import checkpoint
 from ubp2.training.evaluate import controller as make_controller
 from ubp2.training.evaluate import reward_correlations
+from ubp2.training.member_axis import Layout, Sizes, program_key
 from ubp2.training.programs import STREAMS, Programs, unpacked
 from ubp2.training.shared import shared_programs
 from ubp2.training.state import check_environment, restore_agent
@@ -76,14 +77,17 @@ def require_environment(run: Run, env: MakeEnv | None) -> None:
 
 @contextlib.contextmanager
 def environment(
-    env: MakeEnv | None, config: Config, size: int, stopping: Callable[[], bool] | None = None
+    env: MakeEnv | None, configs: Sequence[Config], each: int = 1, stopping: Callable[[], bool] | None = None
 ) -> Iterator[VectorEnv]:
-    """Environments of the user's function or of the id in the configuration, closed at the end.
+    """Environments, `each` a run, of the user's function or of the id in its configuration; closed at the end.
 
     Those of a visual run show frames, of which `seen` makes what an agent is shown. stopping: see `VectorEnv.heed`.
     """
-    visual = config.visual if is_visual(config.env) else None
-    envs = make_vector(env or config.env, config.environment, size, visual, stopping or (lambda: False))
+    orders: list[EnvOrder] = []
+    for config in configs:
+        visual = config.visual if is_visual(config.env) else None
+        orders += [EnvOrder(env or config.env, config.environment, visual)] * each
+    envs = make_mixed(orders, stopping or (lambda: False))
     try:
         yield envs
     finally:
@@ -151,10 +155,11 @@ def _keep_encoder(run: Run, encoder: Encoder, made: Path) -> None:
 
 
 class Trained(NamedTuple):
-    """Agents of runs that differ in their seed alone, as their newest checkpoints have them."""
+    """Agents of runs that share a program, as their newest checkpoints have them."""
 
-    config: Config
-    spec: EnvSpec
+    config: Config  # of the first run
+    spec: EnvSpec  # of the first run's environment
+    specs: list[EnvSpec]
     agent: Agent
     programs: Programs
     state: Any  # with a seed axis
@@ -162,20 +167,34 @@ class Trained(NamedTuple):
 
 
 def restored(folders: Sequence[Path], controller: ControllerName) -> Trained:
-    """The newest checkpoint of each of these runs, which differ in their seed alone, to act with a controller."""
+    """The newest checkpoint of each of these runs, which share a program, to act with a controller."""
     runs = [Run.open(folder) for folder in folders]
-    found = [checkpoint.load_latest(run.checkpoints) for run in runs]
-    for folder, saved in zip(folders, found, strict=True):
-        if saved is None:
-            raise UserError(f"{folder} has no checkpoint yet; let it train to its first one, or resume it")
-    all_saved = [saved for saved in found if saved is not None]
-    config, spec = runs[0].config, EnvSpec.from_dict(all_saved[0].meta["environment"])
+    all_saved = [_newest(run) for run in runs]
+    specs = [EnvSpec.from_dict(saved.meta["environment"]) for saved in all_saved]
+    config, spec = runs[0].config, specs[0]
     agent = make_agent(config, spec.obs_dim, spec.action_dim)
     if controller == "planner" and not agent.plans:
         raise UserError(f"{folders[0]} is a run of {config.agent}, which has no planner; use its policy")
-    programs = shared_programs(config, agent, spec, [run.config.seed for run in runs])
+    programs = shared_programs(Layout.of([run.config for run in runs], spec), agent)
     like = jax.eval_shape(agent.init, jax.random.key(0))
-    return Trained(config, spec, agent, programs, restore_agent(all_saved, like), [saved.meta for saved in all_saved])
+    state = restore_agent(all_saved, like)
+    return Trained(config, spec, specs, agent, programs, state, [saved.meta for saved in all_saved])
+
+
+def _newest(run: Run) -> checkpoint.Checkpoint:
+    saved = checkpoint.load_latest(run.checkpoints)
+    if saved is None:
+        raise UserError(f"{run.folder} has no checkpoint yet; let it train to its first one, or resume it")
+    return saved
+
+
+def _together(folders: Sequence[Path]) -> list[list[Path]]:
+    """The folders of runs that share a program each."""
+    runs = [Run.open(folder) for folder in folders]
+    specs = [EnvSpec.from_dict(_newest(run).meta["environment"]) for run in runs]
+    keys = [(program_key(run.config), run.config.visual, Sizes.of(spec)) for run, spec in zip(runs, specs, strict=True)]
+    unlike = list(dict.fromkeys(keys))
+    return [[folder for folder, own in zip(folders, keys, strict=True) if own == key] for key in unlike]
 
 
 def evaluate(
@@ -190,7 +209,7 @@ def evaluate(
     """Evaluate the newest checkpoint of a run, without bonus or noise; optionally film the first episode.
 
     Args:
-        run: The run folder. Of several seeds the scores are the mean, all evaluated on the same episodes.
+        run: The run folder. Of several runs the scores are the mean, all evaluated on the same episodes.
         episodes: How many.
         controller: What acts: policy or planner.
         seed: First of the seeds of the episodes; None: the evaluation seeds of the run.
@@ -215,7 +234,7 @@ def evaluate_members(
     video: Path | str | None = None,
     env: MakeEnv | None = None,
 ) -> dict[str, dict[str, float]]:
-    """`evaluate` for each run of a population, by the name of its folder, in lock-step; a run is its only member."""
+    """`evaluate` for each run of a population, by its name in the folder, in lock-step; a run is its only member."""
     folders = population.members(run)
     if video and len(folders) > 1:
         raise UserError(f"a clip shows one run; film a member of {run}, such as {folders[0]}")
@@ -225,18 +244,30 @@ def evaluate_members(
     for name, number, least in (("episodes", episodes, 1), ("seed", first, 0)):
         if number < least:
             raise UserError(f"{name} must be at least {least}, got {number}")
-    trained = restored(folders, controller)
-    config, count = trained.config, len(folders)
-    with environment(env, config, config.evaluation.workers * count) as made:
+    seeds, scores = range(first, first + episodes), dict[Path, dict[str, float]]()
+    for program in _together(folders):
+        scores |= _evaluated(program, seeds, controller, env, None if video is None else Path(video))
+    root = Path(run)
+    return {folder.name if folder == root else str(folder.relative_to(root)): scores[folder] for folder in folders}
+
+
+def _evaluated(
+    folders: Sequence[Path], seeds: range, controller: ControllerName, env: MakeEnv | None, video: Path | None
+) -> dict[Path, dict[str, float]]:
+    """Scores of runs that share a program."""
+    trained, count = restored(folders, controller), len(folders)
+    configs = [Run.open(folder).config for folder in folders]
+    config = configs[0]
+    with environment(env, configs, config.evaluation.workers) as made:
         envs = seen(made, config, run_encoder(config, folders[0]))
-        check_environment(trained.spec, envs.spec)
+        for spec, here in zip(trained.specs, envs.specs[:: config.evaluation.workers], strict=True):
+            check_environment(spec, here)
         act = make_controller(trained.agent, trained.programs, trained.state, controller, count)
-        videos = [Path(video)] if video else [None] * count
-        done = filmed(act, envs, range(first, first + episodes), videos)
+        done = filmed(act, envs, seeds, [video] if video else [None] * count)
     correlations = reward_correlations(trained.programs, trained.state, done, trained.spec.episode_decisions)
     return {
-        folder.name: {**summary(own, trained.spec.has_success), "rank_correlation": correlation}
-        for folder, own, correlation in zip(folders, done, correlations, strict=True)
+        folder: {**summary(own, spec.has_success), "rank_correlation": correlation}
+        for folder, own, spec, correlation in zip(folders, done, trained.specs, correlations, strict=True)
     }
 
 

@@ -48,7 +48,7 @@ def fit(
     besides: Besides | None = None,
 ) -> tuple[tuple[MLP, optax.OptState], Metrics]:
     """Members and optimiser after some epochs, fewer where the labels are answered unless there is more to learn."""
-    size, capacity = min(config.preferences.batch_size, len(preferences.label)), len(preferences.label)
+    size, capacity = config.preferences.batch_size, len(preferences.label)
     stop = config.preferences.stop_accuracy
     stop = jnp.inf if stop is None or besides is not None else stop
 

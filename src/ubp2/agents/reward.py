@@ -16,7 +16,7 @@ from ubp2.models.world_model import WorldModel
 from ubp2.preference import bradley_terry, buffer
 from ubp2.types import Batch, Preferences, RewardTargets
 
-__all__ = ["anchored", "blinkered", "preference_logits", "smoothed", "supervise", "track_units"]
+__all__ = ["anchored", "blinkered", "is_anchored", "preference_logits", "smoothed", "supervise", "track_units"]
 
 UNITS_RATE = 0.01
 
@@ -45,10 +45,9 @@ def supervise(
     loss, accuracy = jax.vmap(losses.preference_loss, in_axes=(0, None, 0 if supervision.weight.ndim == 2 else None))(
         logits, smoothed(supervision.label, preferences.smoothing), supervision.weight
     )
-    members = loss
-    if preferences.center:  # the level of the reward, which comparisons cannot see, is kept near zero
-        level = jax.vmap(losses.masked_mean, in_axes=(0, None))(mean, batch.mask)
-        members = loss + preferences.center * level**2
+    # The level of the reward, which comparisons cannot see, is kept near zero.
+    level = jax.vmap(losses.masked_mean, in_axes=(0, None))(mean, batch.mask)
+    members = loss + preferences.center * level**2
     # A member that answers the minibatch well enough gets no gradient from it, the penalty's included (Adam would blow
     # that up): pushed further, a few labels saturate the reward, members come to agree everywhere, and nothing is left
     # to be curious about.
@@ -91,6 +90,12 @@ def blinkered(config: Config, gradient: MLP, state_dim: int) -> MLP:
     if config.model.reward_inputs == "state-action":
         return gradient
     return eqx.tree_at(lambda g: g.weights[0], gradient, gradient.weights[0].at[:, state_dim:].set(0.0))
+
+
+def is_anchored(config: Config) -> bool:
+    """Whether reward members are pulled to where they started. Inside a program the weight is a number, or None."""
+    anchor = config.preferences.anchor
+    return anchor is not None and (isinstance(anchor, jax.Array) or anchor != 0)
 
 
 def anchored(config: Config, members: MLP, anchor: MLP | None) -> MLP:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ubp2.agents import reward as reward_
 from ubp2.agents.base import Action, Agent, Reflex, without_plan
 from ubp2.agents.learning import State, coefficients, make_optimizers, update
 from ubp2.config.schema import LAMBDA_RANGE, Config
@@ -36,7 +37,7 @@ def init(config: Config, obs_dim: int, action_dim: int, key: Array) -> State:
         log_lambda=log_lambda,
         value_scale=jnp.ones(()),
         reward_units=units if relative else None,
-        reward_anchor=jax.tree.map(jnp.copy, model.reward) if config.preferences.anchor else None,
+        reward_anchor=jax.tree.map(jnp.copy, model.reward) if reward_.is_anchored(config) else None,
         stats=normalizer.init(obs_dim),
         model_optimizer=optimizers.model.init(cast(Any, model)),
         policy_optimizer=optimizers.policy.init(cast(Any, policy)),

@@ -93,9 +93,9 @@ def work() -> dict[str, Any]:
     import numpy as np
 
     from ubp2.config.schema import EnvironmentConfig
-    from ubp2.envs.workers import connect
+    from ubp2.envs.workers import make_vector
 
-    workers = connect("toy/reach", EnvironmentConfig(), 1)
+    workers = make_vector("toy/reach", EnvironmentConfig(), 1)
     try:
         workers.reset(0, seed=0)
         for _ in range(10):

@@ -14,11 +14,24 @@ __all__ = ["Env", "EnvSpec", "Faulty", "Lost", "Outcome", "VectorEnv"]
 
 
 class Faulty(UserError):
-    """An environment raised an exception, or returned what it must not; its process is well."""
+    """An environment raised an exception, returned what it must not, or cannot be replaced.
+
+    `others` has the same of further environments, and `lost` those that died meanwhile; the answers of the rest are
+    here as they are in `Lost`.
+    """
 
     def __init__(self, message: str, index: int) -> None:
         super().__init__(message)
         self.index = index
+        self.others: list[Faulty] = []
+        self.lost: Lost | None = None
+        self.step: Step | None = None
+        self.observations: dict[int, np.ndarray] = {}
+
+    @property
+    def all(self) -> list[Faulty]:
+        """This and the others."""
+        return [self, *self.others]
 
 
 class Lost(UserError):
@@ -101,7 +114,8 @@ class VectorEnv(Protocol):
     Whatever waits for an environment may raise `Lost` or `Faulty`, once every other one has answered.
     """
 
-    spec: EnvSpec
+    spec: EnvSpec  # of the first; sizes of observations, actions and episodes are those of all
+    specs: Sequence[EnvSpec]
     size: int
 
     def reset(self, index: int, seed: int) -> np.ndarray: ...  # [D]

@@ -21,7 +21,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.machinery import PathFinder
-from typing import IO
+from typing import IO, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -33,7 +33,7 @@ from ubp2.envs.worker_process import RENDER, RESET, STEP, map_slots
 from ubp2.errors import UserError
 from ubp2.types import Step
 
-__all__ = ["RESTARTS", "Factory", "Inline", "Workers", "connect", "make_vector", "write_order"]
+__all__ = ["RESTARTS", "EnvOrder", "Factory", "Inline", "Workers", "make_mixed", "make_vector", "write_order"]
 
 Factory = Callable[[], gymnasium.Env]
 """A user's own function that builds a Gymnasium environment."""
@@ -50,6 +50,17 @@ def _never() -> bool:
     return False
 
 
+class EnvOrder(NamedTuple):
+    """Which environment to build, and how."""
+
+    env: str | Factory
+    """An id, or a function of the user's that builds one."""
+    options: EnvironmentConfig
+    """How it is presented."""
+    visual: VisualConfig | None = None
+    """How frames look; a function's environment is seen through frames if it is given, an id if it says so."""
+
+
 def make_vector(
     env: str | Factory,
     options: EnvironmentConfig,
@@ -57,34 +68,31 @@ def make_vector(
     visual: VisualConfig | None = None,
     stopping: Callable[[], bool] = _never,
 ) -> VectorEnv:
-    """Build `size` environments of an id, or of a user's function, where the options want them.
+    """`make_mixed` of equal environments."""
+    return make_mixed([EnvOrder(env, options, visual)] * size, stopping)
 
-    visual: how frames look; a function's environment is seen through frames if it is given, an id if it says so.
+
+def make_mixed(orders: Sequence[EnvOrder], stopping: Callable[[], bool] = _never) -> VectorEnv:
+    """Build these environments where the options of the first want them. Their sizes must be equal.
+
     stopping: as in `VectorEnv.heed`, from the start on.
     """
-    if not isinstance(env, str) and (isinstance(env, gymnasium.Env) or not callable(env)):
-        raise UserError(
-            f"expected an environment id or a function that builds a gymnasium.Env, got {type(env).__name__}; "
-            f"pass the function itself (env=make_my_env), because several environments are built from it"
-        )
-    if size < 1:
-        raise UserError(f"expected at least one environment, got {size}")
-    if not options.patience >= 0:
-        raise UserError(f"environment.patience must be seconds, or 0 to wait without end, got {options.patience}")
-    if options.in_process:
-        return Inline(env, options, size, visual)
-    return connect(env, options, size, visual, stopping)
-
-
-def connect(
-    env: str | Factory,
-    options: EnvironmentConfig,
-    size: int,
-    visual: VisualConfig | None = None,
-    stopping: Callable[[], bool] = _never,
-) -> Workers:
-    """Start `size` workers side by side and wait until each has built its environment."""
-    return Workers(write_order(env, options, visual), size, options.patience, stopping)
+    if not orders:
+        raise UserError("expected at least one environment, got 0")
+    for env, options, _ in orders:
+        if not isinstance(env, str) and (isinstance(env, gymnasium.Env) or not callable(env)):
+            raise UserError(
+                f"expected an environment id or a function that builds a gymnasium.Env, got {type(env).__name__}; "
+                f"pass the function itself (env=make_my_env), because several environments are built from it"
+            )
+        if not options.patience >= 0:
+            raise UserError(f"environment.patience must be seconds, or 0 to wait without end, got {options.patience}")
+    if orders[0].options.in_process:
+        return Inline(orders)
+    unlike = {(id(order.env), order.options, order.visual): order for order in orders}  # a function is pickled once
+    written = {key: write_order(*order) for key, order in unlike.items()}
+    each = [written[id(order.env), order.options, order.visual] for order in orders]
+    return Workers(each, orders[0].options.patience, stopping)
 
 
 def write_order(env: str | Factory, options: EnvironmentConfig, visual: VisualConfig | None = None) -> bytes:
@@ -100,21 +108,20 @@ def write_order(env: str | Factory, options: EnvironmentConfig, visual: VisualCo
 class Inline:
     """W environments in this process, with the interface of `Workers`."""
 
-    def __init__(
-        self, env: str | Factory, options: EnvironmentConfig, size: int, visual: VisualConfig | None = None
-    ) -> None:
+    def __init__(self, orders: Sequence[EnvOrder]) -> None:
         from ubp2.envs.adapter import adapt
         from ubp2.envs.registry import make
 
         self._envs: list[Env] = [
             make(env, options, visual) if isinstance(env, str) else adapt(env, options, visual=visual)
-            for _ in range(size)
+            for env, options, visual in orders
         ]
         self._actions: np.ndarray | None = None
         self._stepping: Sequence[int] = ()
         self._resets: dict[int, int] = {}
-        self.size = size
-        self.spec = self._envs[0].spec
+        self.size = len(orders)
+        self.specs = [env.spec for env in self._envs]
+        self.spec = _common(self.specs)
 
     def reset(self, index: int, seed: int) -> np.ndarray:
         with _blame(index):
@@ -125,7 +132,15 @@ class Inline:
 
     def receive_resets(self) -> dict[int, np.ndarray]:
         seeds, self._resets = self._resets, {}
-        return {index: self.reset(index, seed) for index, seed in seeds.items()}
+        begun, faults = dict[int, np.ndarray](), list[Faulty]()
+        for index, seed in seeds.items():
+            try:
+                begun[index] = self.reset(index, seed)
+            except Faulty as error:
+                faults.append(error)
+        if faults:
+            raise _gathered(faults, observations=begun)
+        return begun
 
     def send(self, actions: np.ndarray, which: Sequence[int] | None = None) -> None:
         self._actions = _check_actions(actions, self.size, self.spec)
@@ -137,10 +152,17 @@ class Inline:
         actions, self._actions = self._actions, None
         obs, reward = np.zeros((self.size, self.spec.obs_dim), self.spec.obs_type), np.zeros(self.size)
         flags = np.zeros((self.size, 3), bool)
+        faults: list[Faulty] = []
         for i in self._stepping:
-            with _blame(i):
-                obs[i], reward[i], *flags[i] = self._envs[i].step(actions[i])
-        return Step(obs, reward, flags[:, 0], flags[:, 1], flags[:, 2])
+            try:
+                with _blame(i):
+                    obs[i], reward[i], *flags[i] = self._envs[i].step(actions[i])
+            except Faulty as error:
+                faults.append(error)
+        step = Step(obs, reward, flags[:, 0], flags[:, 1], flags[:, 2])
+        if faults:
+            raise _gathered(faults, step=step)
+        return step
 
     def render(self, index: int) -> np.ndarray:
         with _blame(index):
@@ -160,9 +182,9 @@ class Inline:
 class Workers:
     """W worker processes, one environment each, in one block of shared memory."""
 
-    def __init__(self, order: bytes, size: int, patience: float, stopping: Callable[[], bool] = _never) -> None:
-        self.size = size
-        self._order, self._patience, self._stopping = order, patience, stopping
+    def __init__(self, orders: Sequence[bytes], patience: float, stopping: Callable[[], bool] = _never) -> None:
+        self.size = size = len(orders)
+        self._orders, self._patience, self._stopping = orders, patience, stopping
         self._sent = 0.0  # when the last command went out
         self._losses = np.zeros(size, int)  # of each environment, since an episode of it came to its end
         self._stepping: Sequence[int] = ()  # between send and receive
@@ -174,15 +196,15 @@ class Workers:
         try:
             for index in range(size):  # all of them import at the same time
                 self._workers.append(self._start(index))
-            specs = [worker.greet(stopping) for worker in self._workers]
-            self.spec = specs[0]
+            self.specs = [worker.greet(stopping) for worker in self._workers]
+            self.spec = _common(self.specs)
             self._slots = map_slots(self._memory.fileno(), size, self.spec)
         except BaseException:
             self.close()
             raise
 
     def _start(self, index: int) -> Worker:
-        return Worker(index, self.size, self._memory.fileno(), self._order, self._patience)
+        return Worker(index, self.size, self._memory.fileno(), self._orders[index], self._patience)
 
     def reset(self, index: int, seed: int) -> np.ndarray:
         self.send_resets({index: seed})
@@ -197,11 +219,11 @@ class Workers:
 
     def receive_resets(self) -> dict[int, np.ndarray]:
         indices, self._resetting = self._resetting, []
-        lost = self._wait(indices)
-        arrived = {i: self._slots.obs[i].copy() for i in indices if lost is None or i not in lost.indices}
-        if lost is not None:
-            lost.observations = arrived
-            raise lost
+        error = self._wait(indices)
+        arrived = {i: self._slots.obs[i].copy() for i in indices if error is None or i not in _indices(error)}
+        if error is not None:
+            error.observations = arrived
+            raise error
         return arrived
 
     def send(self, actions: np.ndarray, which: Sequence[int] | None = None) -> None:
@@ -216,47 +238,58 @@ class Workers:
         if not self._stepping:
             raise RuntimeError("receive() without send()")
         stepping, self._stepping = self._stepping, ()
-        lost = self._wait(stepping)
+        error = self._wait(stepping)
         flags = self._slots.flags.copy()
         step = Step(self._slots.obs.copy(), self._slots.reward.copy(), flags[:, 0], flags[:, 1], flags[:, 2])
-        if lost is not None:
-            lost.step = step
-            raise lost
+        if error is not None:
+            error.step = step
+            raise error
         self._losses[step.terminated | step.truncated] = 0
         return step
 
-    def _wait(self, indices: Iterable[int]) -> Lost | None:
+    def _wait(self, indices: Iterable[int]) -> Lost | Faulty | None:
         """Take every answer before the first error is raised, so that none is left for the next call to find."""
         answers = [self._workers[index].answer(self._sent, self._stopping) for index in indices]
-        lost = [error for error in answers if isinstance(error, Lost)]
+        dead = [error for error in answers if isinstance(error, Lost)]
+        faults = [error for error in answers if isinstance(error, Faulty)]
         for error in answers:
-            if error is not None and not isinstance(error, Lost):
+            if error is not None and not isinstance(error, (Lost, Faulty)):
                 raise error
-        if not lost:
-            return None
-        return Lost({index: reason for each in lost for index, reason in each.reasons.items()})
+        lost = Lost({index: reason for each in dead for index, reason in each.reasons.items()}) if dead else None
+        return _gathered(faults, lost=lost) if faults else lost
 
     def revive(self, lost: Lost) -> None:
         self._require_idle("revive")
         if self._stopping():
             raise lost
+        hopeless: list[Faulty] = []
         for index, reason in lost.reasons.items():
             self._losses[index] += 1
             if self._losses[index] > RESTARTS:
-                raise UserError(
+                sentence = (
                     f"environment {index} was lost {self._losses[index]} times, and no episode came to its end in "
                     f"between; the last time: {reason}"
                 )
+                hopeless.append(Faulty(sentence, index))
+                continue
             _LOG.warning(
                 "environment %d is started anew (%d of %d in a row): %s", index, self._losses[index], RESTARTS, reason
             )
             self._workers[index].end()
             self._workers[index] = self._start(index)
+        gone = {error.index for error in hopeless}
         for index in lost.indices:
+            if index in gone:
+                continue
             try:
                 self._workers[index].greet(self._stopping)
             except Lost as again:
-                self.revive(again)
+                try:
+                    self.revive(again)
+                except Faulty as error:
+                    hopeless += error.all
+        if hopeless:
+            raise _gathered(hopeless)
 
     def heed(self, stopping: Callable[[], bool]) -> None:
         self._stopping = stopping
@@ -289,6 +322,39 @@ def _close_all(workers: list[Worker], memory: IO[bytes]) -> None:
     for worker in workers:
         worker.leave(until)
     memory.close()
+
+
+def _common(specs: Sequence[EnvSpec]) -> EnvSpec:
+    """The spec of the first; the sizes of all others must be its."""
+    first = specs[0]
+    sizes = ("obs_dim", "action_dim", "episode_decisions", "pixels")
+    for other in specs[1:]:
+        for name in sizes:
+            if getattr(other, name) != getattr(first, name):
+                raise UserError(
+                    f"environments of one program need equal sizes: {first.id} has {name} {getattr(first, name)}, "
+                    f"{other.id} has {getattr(other, name)}; train them in programs of their own"
+                )
+    return first
+
+
+def _gathered(
+    faults: Sequence[Faulty],
+    lost: Lost | None = None,
+    step: Step | None = None,
+    observations: dict[int, np.ndarray] | None = None,
+) -> Faulty:
+    """One error of several environments."""
+    first, *others = faults
+    first.others, first.lost, first.step, first.observations = others, lost, step, observations or {}
+    return first
+
+
+def _indices(error: Lost | Faulty) -> list[int]:
+    """Environments that gave no answer."""
+    if isinstance(error, Lost):
+        return error.indices
+    return [each.index for each in error.all] + (error.lost.indices if error.lost else [])
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +23,16 @@ class NoClip(UserError):
 
 
 def rollouts(
-    act: Act, envs: VectorEnv, seeds: Sequence[int], agents: int = 1, on_step: OnStep | None = None
+    act: Act,
+    envs: VectorEnv,
+    seeds: Sequence[int],
+    agents: int = 1,
+    on_step: OnStep | None = None,
+    idle: Collection[int] = (),
 ) -> list[list[Episode]]:
     """For each agent one episode a seed, in lock-step; `on_step` is called after each reset and step.
+
+    Agents that are `idle` have none, and their environments stand still.
 
     The environments belong to the agents in equal blocks, each of which goes through the same seeds. Where the process
     of one is lost, all go through the same episodes again: the outcome is what it would have been.
@@ -35,20 +42,28 @@ def rollouts(
     for first in range(0, len(seeds), workers):
         chunk = list(seeds[first : first + workers])
         chunk += [chunk[-1]] * (workers - len(chunk))  # fill the last group; its copies are dropped below
-        group = _undisturbed(act, envs, first, chunk * agents, on_step)
+        which = [i for i in range(agents * workers) if i // workers not in idle]
+        group = _undisturbed(act, envs, first, chunk * agents, which, on_step)
         for agent, own in enumerate(episodes):
-            own += [e._replace(index=first + i) for i, e in enumerate(group[agent * workers : (agent + 1) * workers])]
+            if agent not in idle:
+                own += [e._replace(index=first + i) for i, e in enumerate(group[agent * workers :][:workers])]
     return [own[: len(seeds)] for own in episodes]
 
 
-def filmed(act: Act, envs: VectorEnv, seeds: Sequence[int], videos: Sequence[Path | None]) -> list[list[Episode]]:
+def filmed(
+    act: Act,
+    envs: VectorEnv,
+    seeds: Sequence[int],
+    videos: Sequence[Path | None],
+    idle: Collection[int] = (),
+) -> list[list[Episode]]:
     """`rollouts` of one agent a video, with its first episode written to the file if one is named.
 
     `NoClip` where that cannot be done.
     """
     agents = len(videos)
     if not any(videos):
-        return rollouts(act, envs, seeds, agents)
+        return rollouts(act, envs, seeds, agents, idle=idle)
     for video in videos:
         if video is not None and video.suffix.lower() not in (".mp4", ".gif"):
             raise UserError(f"a clip is an .mp4 or a .gif file, got {video}")
@@ -56,43 +71,51 @@ def filmed(act: Act, envs: VectorEnv, seeds: Sequence[int], videos: Sequence[Pat
 
     def film(envs: VectorEnv, decision: int) -> None:
         for agent, clip in enumerate(frames):
+            if agent in idle:
+                continue
             try:
                 clip[decision:] = [envs.render(agent * workers)]
             except Faulty as error:
                 raise NoClip(str(error)) from error
 
-    first = rollouts(act, envs, seeds[:workers], agents, film)
+    first = rollouts(act, envs, seeds[:workers], agents, film, idle)
     for video, clip, episodes in zip(videos, frames, first, strict=True):
-        if video is not None:
+        if video is not None and episodes:
             write = write_gif if video.suffix.lower() == ".gif" else write_video
             try:
                 write(video, np.stack(clip[: len(episodes[0].obs)]), envs.spec.fps)
             except UserError as error:
                 raise NoClip(str(error)) from error
-    rest = rollouts(act, envs, seeds[workers:], agents)
+    rest = rollouts(act, envs, seeds[workers:], agents, idle=idle)
     return [begun + others for begun, others in zip(first, rest, strict=True)]
 
 
-def _undisturbed(act: Act, envs: VectorEnv, first: int, seeds: list[int], on_step: OnStep | None) -> list[Episode]:
+def _undisturbed(
+    act: Act, envs: VectorEnv, first: int, seeds: list[int], which: list[int], on_step: OnStep | None
+) -> list[Episode]:
     while True:
         try:
-            return _group(act, envs, first, seeds, on_step)
+            return _group(act, envs, first, seeds, which, on_step)
         except Lost as lost:
             envs.revive(lost)
 
 
-def _group(act: Act, envs: VectorEnv, first: int, seeds: list[int], on_step: OnStep | None) -> list[Episode]:
-    envs.send_resets(dict(enumerate(seeds)))
+def _group(
+    act: Act, envs: VectorEnv, first: int, seeds: list[int], which: list[int], on_step: OnStep | None
+) -> list[Episode]:
+    envs.send_resets({i: seeds[i] for i in which})
     begun = envs.receive_resets()
-    obs = np.stack([begun[i] for i in range(envs.size)])
+    nothing = np.zeros(envs.spec.obs_dim, envs.spec.obs_type)
+    obs = np.stack([begun.get(i, nothing) for i in range(envs.size)])
     seen, actions, rewards, successes, terminated = [obs], [], [], [], []
-    lengths, running = np.zeros(envs.size, int), np.ones(envs.size, bool)
+    lengths, running = np.zeros(envs.size, int), np.zeros(envs.size, bool)
+    running[which] = True
     while running.any():
         decision = len(actions)
         if on_step is not None:
             on_step(envs, decision)
         action = act(obs, decision, decision == 0)
-        envs.send(action)
+        envs.send(action, which)
         step = envs.receive()
         obs = step.obs
         seen.append(obs)
@@ -117,7 +140,7 @@ def _episode(index: int, seed: int, length: int, i: int, stacked: list[np.ndarra
         actions[:length, i].copy(),
         rewards[:length, i].copy(),
         successes[:length, i].copy(),
-        bool(terminated[length - 1, i]),
+        bool(length and terminated[length - 1, i]),
     )
 
 

@@ -32,9 +32,9 @@ def draw(preferences: PreferenceConfig, replay: Replay, key: Array) -> tuple[Seg
         low = before[replay_.age_of(replay, newest - given(preferences.candidate_episodes) + 1)]
     places = high - low
     start = jnp.full(pairs, low)
-    if preferences.recent:
-        since = before[jnp.maximum(replay_.size(replay) - preferences.every, 0)]
-        start = jnp.where((jnp.arange(pairs) < round(preferences.recent * pairs)) & (since < high), since, start)
+    since = before[jnp.maximum(replay_.size(replay) - preferences.every, 0)]
+    newest_first = jnp.arange(pairs) < jnp.round(preferences.recent * pairs)
+    start = jnp.where(newest_first & (since < high), since, start)
     first = jax.random.randint(k_first, (pairs,), start, jnp.maximum(high, start + 1))
     if preferences.candidates_from == "local":
         batch = given(preferences.candidate_episodes)

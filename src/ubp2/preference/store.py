@@ -73,26 +73,47 @@ class LabelStore(LabelReader):
         repetition is known by it, whatever was answered in between. An answer to a question that has been replaced
         meanwhile is kept, and counts if that question becomes current again.
         """
-        query_id, label, weight = int(query_id), *_checked(label, weight)
+        given = (int(query_id), *_checked(label, weight), annotator, seconds, key, bool(swapped), reason)
         with self._database.write() as connection:
-            self._require(connection, query_id)
-            before = self._known(connection, "answers", key, (query_id, annotator))
-            if before is not None:
-                return before
-            last = connection.execute(
-                "SELECT id, revision, label, weight, withdrawn FROM answers WHERE query = ? AND annotator = ? "
-                "ORDER BY revision DESC LIMIT 1",
-                (query_id, annotator),
-            ).fetchone()
-            if key is None and last is not None and last[2:] == (label, weight, 0):
-                return last[0]
-            revision = 0 if last is None else last[1] + 1
-            return _inserted(
-                connection,
-                "INSERT INTO answers (query, annotator, revision, label, weight, seconds, answered_at, key, swapped, "
-                "reason) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (query_id, annotator, revision, label, weight, seconds, time.time(), key, bool(swapped), reason),
-            )
+            return self._answer(connection, *given)
+
+    def answer_all(self, answers: Iterable[tuple[int, float, float]], annotator: str) -> None:
+        """Store (question, label, weight) of a whole session by one annotator, all or none, in one transaction."""
+        checked = [(int(query), *_checked(label, weight)) for query, label, weight in answers]
+        with self._database.write() as connection:
+            for each in checked:
+                self._answer(connection, *each, annotator)
+
+    def _answer(
+        self,
+        connection: sqlite3.Connection,
+        query_id: int,
+        label: float,
+        weight: float,
+        annotator: str,
+        seconds: float | None = None,
+        key: str | None = None,
+        swapped: bool = False,
+        reason: str | None = None,
+    ) -> int:
+        self._require(connection, query_id)
+        before = self._known(connection, "answers", key, (query_id, annotator))
+        if before is not None:
+            return before
+        last = connection.execute(
+            "SELECT id, revision, label, weight, withdrawn FROM answers WHERE query = ? AND annotator = ? "
+            "ORDER BY revision DESC LIMIT 1",
+            (query_id, annotator),
+        ).fetchone()
+        if key is None and last is not None and last[2:] == (label, weight, 0):
+            return last[0]
+        revision = 0 if last is None else last[1] + 1
+        return _inserted(
+            connection,
+            "INSERT INTO answers (query, annotator, revision, label, weight, seconds, answered_at, key, swapped, "
+            "reason) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (query_id, annotator, revision, label, weight, seconds, time.time(), key, swapped, reason),
+        )
 
     def withdraw(self, annotator: str, *, key: str) -> int | None:
         """Undo: the newest standing answer of this annotator no longer counts, and is kept; gives its question.

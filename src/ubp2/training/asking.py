@@ -7,7 +7,8 @@ lets a scripted teacher answer after a while (`teacher.wait`). What they undo or
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,11 +17,12 @@ import numpy as np
 from ubp2.agents.base import Agent
 from ubp2.config.schedule import first_session, labels_that_fit, sessions_due
 from ubp2.config.schema import given
-from ubp2.preference.store import Answered, LabelStore
+from ubp2.preference.store import Answered
 from ubp2.training import session
-from ubp2.training.crew import Crew
+from ubp2.training.crew import Crew, Member
 from ubp2.training.health import require_finite_fit
 from ubp2.training.programs import Programs, Selection
+from ubp2.training.seeds import take
 from ubp2.training.state import Counters, State
 
 __all__ = ["announce", "ask", "awaited", "closing_note", "due", "fit", "learn_reward", "phase", "planning", "write_fit"]
@@ -31,12 +33,11 @@ BEAT = 2.0  # seconds between two signs of life while waiting
 
 def announce(crew: Crew, counters: Counters) -> None:
     """Tell whoever reads the label store where the run stands, once what came after its checkpoint is taken back."""
-    spec = crew.envs.spec._asdict()  # labels that are exported say what they are about
-
     def tell(i: int) -> None:
+        spec = crew.members[i].spec._asdict()  # labels that are exported say what they are about
         crew.members[i].store.note({"environment": spec})
         if crew.people:
-            _beat(crew, counters, crew.members[i].store, "running")
+            _beat(crew, counters, crew.members[i], "running")
 
     crew.each(tell, range(crew.size))
 
@@ -45,32 +46,31 @@ def planning(crew: Crew, counters: Counters) -> np.ndarray:
     """Which members [S] plan once the warm-up is over: those with labels to ask for. The others have their policy."""
     if crew.config.ceiling:
         return np.ones(crew.size, bool)
-    return counters.asked < given(crew.config.preferences.budget)
+    return counters.asked < crew.budgets
 
 
 def phase(crew: Crew, counters: Counters) -> str:
     """The phase of the slowest member."""
     if counters.decision < given(crew.config.training.warmup):
         return "warm-up"
-    return "planning" if planning(crew, counters).any() else "policy"
+    return "planning" if planning(crew, counters)[crew.alive].any() else "policy"
 
 
 def due(crew: Crew, counters: Counters, t: int) -> np.ndarray:
     """Which members [S] ask at the end of their episode, if that comes at decision `t`."""
-    return planning(crew, counters) & (sessions_due(crew.config.preferences, t) > counters.sessions)
+    scheduled = np.array([sessions_due(member.config.preferences, t) for member in crew.members])
+    return crew.alive & planning(crew, counters) & (scheduled > counters.sessions)
 
 
 def ask(crew: Crew, agent: Agent, programs: Programs, state: State, ended: list[int]) -> None:
     """Sessions: the strategy chooses, the store keeps, the teacher answers, the agents take the answers."""
-    config, counters, device, t = crew.config, state.counters, state.device, state.counters.decision
-    if config.ceiling:
+    counters, device, t = state.counters, state.device, state.counters.decision
+    if crew.config.ceiling:
         return
     device.health.check(crew, device.agent, t + 1)  # what diverged is not asked
     is_due = due(crew, counters, t)
     ready = [i for i in ended if is_due[i] and not _busy(crew, counters, i)]
-    chosen = {i: programs.select(device.agent, device.memory, np.int32(i), np.int32(t)) for i in ready}
-    # Without two places there is nothing to compare so far: the session stays due.
-    selections = {i: own for i, own in jax.device_get(chosen).items() if own.places > 1}
+    selections = _selected(crew, programs, state, ready)
     answers = crew.each(lambda i: _converse(crew, programs, state, i, selections[i]), selections)
     if crew.people:
         for i in (i for i in ended if i not in selections):
@@ -79,11 +79,24 @@ def ask(crew: Crew, agent: Agent, programs: Programs, state: State, ended: list[
             if late.answers or late.anew:
                 answers[i] = late
     _warn_of_ties(crew, counters, answers)
-    taught = np.zeros(crew.size, bool)
-    for i, arrived in answers.items():
-        taught[i] = _take(crew, programs, state, i, arrived, selections.get(i))
+    taught = _take(crew, programs, state, answers, selections)
     if taught.any() and agent.fit is not None:
         fit(crew, programs, state, taught)
+
+
+def _selected(crew: Crew, programs: Programs, state: State, ready: Sequence[int]) -> dict[int, Selection]:
+    """The pairs that each of these members asks, chosen by one program."""
+    ready = [i for i in ready if i not in crew.failed]
+    if not ready:
+        return {}
+    device, members = state.device, np.zeros(crew.size, np.int32)
+    members[: len(ready)] = ready
+    found = jax.device_get(
+        programs.select(device.agent, device.memory, members, np.int32(len(ready)), np.int32(state.counters.decision))
+    )
+    chosen = {i: take(found, place) for place, i in enumerate(ready)}
+    # Without two places there is nothing to compare so far: the session stays due.
+    return {i: own for i, own in chosen.items() if own.places > 1}
 
 
 def awaited(crew: Crew, programs: Programs, state: State) -> np.ndarray:
@@ -91,16 +104,17 @@ def awaited(crew: Crew, programs: Programs, state: State) -> np.ndarray:
 
     Also where the answers came while it stood still. What was changed or undone is for the end of an episode, as ever.
     """
-    taught, counters = np.zeros(crew.size, bool), state.counters
     if not crew.people or crew.config.ceiling or crew.config.teacher.wait == "go-on":
-        return taught
-    for i in range(crew.size):
-        _wait(crew, counters, i)
-        arrived = _arrived(crew, counters, i)
+        return np.zeros(crew.size, bool)
+    answers: dict[int, Arrived] = {}
+    for i in crew.working:
+        _wait(crew, state.counters, i)
+        arrived = _arrived(crew, state.counters, i)
         if arrived.answers and not arrived.anew:
-            state.device.wake(programs)
-            taught[i] = _take(crew, programs, state, i, arrived, None)
-    return taught
+            answers[i] = arrived
+    if answers:
+        state.device.wake(programs)
+    return _take(crew, programs, state, answers, {})
 
 
 def fit(crew: Crew, programs: Programs, state: State, taught: np.ndarray) -> None:
@@ -113,7 +127,8 @@ def learn_reward(crew: Crew, programs: Programs, state: State, taught: np.ndarra
     device, t = state.device, state.counters.decision
     device.agent, metrics, finite = programs.fit(device.agent, device.memory, taught, np.int32(t))
     values: dict[str, np.ndarray] = jax.device_get(metrics)
-    require_finite_fit(crew, device.agent, t, np.asarray(finite) | ~taught, values, device.memory.preferences)
+    well = np.asarray(finite) | ~taught | ~crew.alive
+    require_finite_fit(crew, device.agent, t, well, values, device.memory.preferences)
     return values
 
 
@@ -121,7 +136,8 @@ def write_fit(crew: Crew, state: State, taught: np.ndarray, values: dict[str, np
     """One row for each member [S] that has learned its reward."""
     for i in np.flatnonzero(taught).tolist():
         row = {name: float(value[i]) for name, value in values.items()}
-        crew.members[i].metrics.write("fit", state.counters.decision, row)
+        if i not in crew.failed:
+            crew.attempt(i, partial(crew.members[i].metrics.write, "fit", state.counters.decision, row))
 
 
 def _busy(crew: Crew, counters: Counters, i: int) -> bool:
@@ -132,23 +148,24 @@ def _busy(crew: Crew, counters: Counters, i: int) -> bool:
     if not crew.people or crew.config.teacher.wait != "go-on":
         return False
     open_ = crew.members[i].store.waiting(up_to_decision=counters.decision - 1)
-    return open_ >= crew.config.preferences.per_session
+    return open_ >= crew.members[i].config.preferences.per_session
 
 
 def closing_note(crew: Crew, counters: Counters) -> str | None:
     """What to tell of a run that is over and has learned from no question; None: there is nothing to tell."""
-    config, prefs = crew.config, crew.config.preferences
-    unasked, untaught = counters.sessions == 0, counters.labels == 0
+    meant = crew.alive & (crew.budgets > 0)
+    unasked, untaught = meant & (counters.sessions == 0), meant & (counters.labels == 0)
     silent = unasked if unasked.any() else untaught
-    if config.ceiling or not given(prefs.budget) or not silent.any():
+    if crew.config.ceiling or not silent.any():
         return None
-    seeds = ", ".join(str(crew.members[i].seed) for i in np.flatnonzero(silent)) if not silent.all() else ""
-    return (f"of seed {seeds}: " if seeds else "") + _why_silent(crew, counters, silent)
+    names = ", ".join(crew.name(i) for i in np.flatnonzero(silent)) if not silent.all() else ""
+    return (f"{names}: " if names else "") + _why_silent(crew, counters, silent)
 
 
 def _why_silent(crew: Crew, counters: Counters, silent: np.ndarray) -> str:
     """Why these members [S] were not asked or, if they were, have no label."""
-    config, prefs, spec = crew.config, crew.config.preferences, crew.envs.spec
+    first = crew.members[int(np.flatnonzero(silent)[0])]
+    config, prefs, spec = first.config, first.config.preferences, first.spec
     if not counters.sessions[silent].any():
         early = (counters.episode > counters.decision // spec.episode_decisions)[silent].any()  # some ended early
         if not early and not labels_that_fit(prefs, config.steps, spec.episode_decisions):
@@ -165,7 +182,7 @@ def _why_silent(crew: Crew, counters: Counters, silent: np.ndarray) -> str:
         waiting = sum(crew.members[i].store.waiting() for i in np.flatnonzero(silent))
         why = f"{waiting} questions wait for an answer" if waiting else "nobody could tell the segments of a pair apart"
         return f"no label was given: {why}"
-    advice = "; lower --teacher.skip" if crew.teacher is None else ""
+    advice = "; lower --teacher.skip" if first.teacher is None else ""
     return f"no label was given: the teacher skipped every question{advice}"
 
 
@@ -181,14 +198,14 @@ def _converse(crew: Crew, programs: Programs, state: State, i: int, selection: S
     """Ask the questions of one member's session, have them answered, and return the answers that are new."""
     member, counters = crew.members[i], state.counters
     t, number = counters.decision, int(counters.sessions[i])
-    config, most = member.run.config, given(crew.config.preferences.budget) - int(counters.asked[i])
-    counters.asked[i] += session.ask(config, selection, member.store, (t, number), most)
+    most = member.budget - int(counters.asked[i])
+    counters.asked[i] += session.ask(member.config, selection, member.store, (t, number), most)
     if crew.people:
         _tell(crew, programs, state, i, number)
         _wait(crew, counters, i)
         return _arrived(crew, counters, i)
-    length = crew.envs.spec.episode_decisions
-    session.answer(config, crew.teacher, member.archive, member.store, (t, number), length)
+    length = member.spec.episode_decisions
+    session.answer(member.config, member.teacher, member.archive, member.store, (t, number), length)
     answered = member.store.answers(after=int(counters.cursor[i]), up_to_decision=t)
     return Arrived(answered, answered[-1].id if answered else int(counters.cursor[i]))
 
@@ -200,50 +217,80 @@ def _arrived(crew: Crew, counters: Counters, i: int) -> Arrived:
     that the agent has was changed or undone, it forgets all, and takes what stands now.
     """
     store, t, cursor = crew.members[i].store, counters.decision, int(counters.cursor[i])
-    _beat(crew, counters, store, "running")
+    _beat(crew, counters, crew.members[i], "running")
     newest = max(store.newest(up_to_decision=t), cursor)
     anew = store.corrected(cursor, up_to=newest, up_to_decision=t)
     return Arrived(store.answers(0 if anew else cursor, up_to_decision=t, up_to=newest), newest, anew)
 
 
-def _take(crew: Crew, programs: Programs, state: State, i: int, arrived: Arrived, selection: Selection | None) -> bool:
-    """Let a member learn from new answers; True where it has labels that it had not."""
-    config, counters, device, t = crew.config, state.counters, state.device, state.counters.decision
-    answered, newest, anew = arrived
-    if anew:
-        preferences = session.relearned(config, crew.envs.spec, programs, [answered])
-        outcome = session.Outcome(preferences, len(session.merged(answered)), None)
-    else:
-        packed = list(session.batches(config, crew.envs.spec, answered))
-        outcome = session.collect(programs, device.agent, device.memory.preferences, i, packed)
-    device.memory = device.memory._replace(preferences=outcome.preferences)
-    before = 0 if anew else int(counters.labels[i])
-    counters.labels[i], late = session.held(config, before + outcome.labels)
+def _take(
+    crew: Crew,
+    programs: Programs,
+    state: State,
+    answers: Mapping[int, Arrived],
+    selections: Mapping[int, Selection],
+) -> np.ndarray:
+    """Let members learn from their new answers; which of them [S] have labels that they had not."""
+    device, layout, taught = state.device, crew.layout, np.zeros(crew.size, bool)
+    outcomes = {i: _forgotten(crew, programs, state, i, own) for i, own in answers.items() if own.anew}
+    packed = {i: session.batches(layout, own.answers) for i, own in answers.items() if not own.anew}
+    if packed:
+        held = device.memory.preferences
+        held, collected = session.collect(layout, programs, device.agent, held, packed)
+        device.memory = device.memory._replace(preferences=held)
+        outcomes |= collected
+    for i, arrived in answers.items():
+        took = partial(_took, crew, state, i, arrived, outcomes[i], selections.get(i))
+        taught[i] = bool(crew.attempt(i, took))
+    return taught
+
+
+def _forgotten(crew: Crew, programs: Programs, state: State, i: int, arrived: Arrived) -> session.Outcome:
+    """Put what stands now in the place of all labels of a member: some of them were changed or undone."""
+    device = state.device
+    own = [arrived.answers if i == each else [] for each in range(crew.size)]
+    fresh = session.relearned(crew.layout, programs, own)
+    put = jax.tree.map(lambda all_, new: all_.at[i].set(new[i]), device.memory.preferences, fresh)
+    device.memory = device.memory._replace(preferences=put)
+    return session.Outcome(len(session.merged(arrived.answers)), None)
+
+
+def _took(
+    crew: Crew, state: State, i: int, arrived: Arrived, outcome: session.Outcome, selection: Selection | None
+) -> bool:
+    """Count the answers that a member has taken; True where it has labels that it had not."""
+    member, counters, t = crew.members[i], state.counters, state.counters.decision
+    before = 0 if arrived.anew else int(counters.labels[i])
+    counters.labels[i], late = session.held(member.capacity, before + outcome.labels)
     if late:  # what one person skips costs no label, and another may still tell
         crew.progress.note(f"{late} labels came when the budget was spent: the agent does not learn from them")
-    counters.cursor[i] = newest
+    counters.cursor[i] = arrived.newest
     if crew.people:
-        counters.asked[i] = crew.members[i].store.spent(up_to_decision=t, up_to=newest)
-    elif config.teacher.compat == "none":  # a skipped question costs no label
-        counters.asked[i] -= sum(each.weight == 0 for each in answered)
+        counters.asked[i] = member.store.spent(up_to_decision=t, up_to=arrived.newest)
+    elif member.config.teacher.compat == "none":  # a skipped question costs no label
+        counters.asked[i] -= sum(each.weight == 0 for each in arrived.answers)
     values = {"labels/used": float(counters.labels[i])}
     if selection is not None:
         counters.sessions[i] += 1
-        values["labels/score"] = float(np.mean(selection.score))
+        asked = member.config.preferences.per_session
+        values["labels/score"] = float(np.mean(selection.score[:asked]))
     if outcome.accuracy_before is not None:
         values["labels/accuracy_before"] = outcome.accuracy_before
-    crew.members[i].metrics.write("labels", t, values)
+    member.metrics.write("labels", t, values)
     return bool(counters.labels[i] > before)
 
 
 def _warn_of_ties(crew: Crew, counters: Counters, answers: Mapping[int, Arrived]) -> None:
     """Say so where a scripted teacher found no difference in a whole first session: there may be no reward at all."""
-    if crew.people or crew.teacher is not None:
+    if crew.people:
         return
-    first = [each for i, own in answers.items() if not counters.sessions[i] for each in own.answers if each.weight]
-    if first and all(each.label == 0.5 for each in first):
+    for i, own in answers.items():
+        first = [each for each in own.answers if each.weight] if not counters.sessions[i] else []
+        if not first or crew.members[i].teacher is not None or any(each.label != 0.5 for each in first):
+            continue
+        whose = f"{crew.name(i)}: " if crew.size > 1 else ""
         crew.progress.note(
-            f"all {len(first)} answers of the first session are ties: the environment's reward was the same in both "
+            f"{whose}all {len(first)} answers of the first session are ties: the environment's reward was the same in both "
             f"clips of each pair. If it gives no reward, let people answer (--teacher human), or a function of yours "
             f"(teacher=...)"
         )
@@ -256,16 +303,15 @@ def _tell(crew: Crew, programs: Programs, state: State, i: int, number: int) -> 
     """
     if not state.counters.labels[i]:
         return
-    store, agent = crew.members[i].store, state.device.agent
-    asked = store.session(number)
+    member, agent = crew.members[i], state.device.agent
+    asked = member.store.session(number)
     queries = [pending.query for pending in asked]
-    rows = session.questions(crew.config, crew.envs.spec, queries)
-    left, right = jax.device_get(programs.judge(agent, np.int32(i), rows))
+    left, right = jax.device_get(programs.judge(agent, session.questions(crew.layout, i, queries)))[i]
     chance = 1 / (1 + np.exp(np.clip(right - left, -50, 50)))
     notes: dict[str, Any] = {f"judged:{each.id}": float(p) for each, p in zip(asked, chance, strict=False)}
-    along = session.rewards_along(programs, agent, queries, crew.envs.spec.episode_decisions)
+    along = session.rewards_along(programs, agent, queries, member.spec.episode_decisions)
     notes |= {f"reward:{each.id}": own for each, own in zip(asked, along, strict=True)}
-    store.note(notes)
+    member.store.note(notes)
 
 
 def _wait(crew: Crew, counters: Counters, i: int) -> None:
@@ -273,34 +319,34 @@ def _wait(crew: Crew, counters: Counters, i: int) -> None:
 
     Also for what an earlier process of this run asked, up to the decision at which it stands now.
     """
-    member, teacher, t = crew.members[i], crew.config.teacher, counters.decision
+    member, t = crew.members[i], counters.decision
+    teacher = member.config.teacher
     if teacher.wait == "go-on":
         return
     began, beat = time.monotonic(), float("-inf")
     while (left := member.store.waiting(up_to_decision=t)) and not crew.stopping():
         now = time.monotonic()
         if teacher.wait == "fallback" and now - began >= teacher.patience:
-            session.fall_back(member.run.config, member.archive, member.store, t, crew.envs.spec.episode_decisions)
+            session.fall_back(member.config, member.archive, member.store, t, member.spec.episode_decisions)
             crew.progress.note(f"nobody answered {left} questions in {teacher.patience:g} s: {teacher.fallback} did")
             return
         if now - beat >= BEAT:
             beat = now
-            _beat(crew, counters, member.store, "waiting for answers")
+            _beat(crew, counters, member, "waiting for answers")
             crew.progress.update(t, phase=f"waiting for a person, {left} question{'s' * (left > 1)} open", steady=False)
         time.sleep(POLL)
 
 
-def _beat(crew: Crew, counters: Counters, store: LabelStore, doing: str) -> None:
+def _beat(crew: Crew, counters: Counters, member: Member, doing: str) -> None:
     """A sign of life, and where the run stands, for the page."""
-    config = crew.config
-    store.note(
+    member.store.note(
         {
             "trainer": doing,
             "phase": phase(crew, counters),
             "beat": time.time(),
             "decision": counters.decision,
-            "steps": config.steps,
-            "budget": given(config.preferences.budget),
-            "waiting": config.teacher.wait,
+            "steps": member.config.steps,
+            "budget": member.budget,
+            "waiting": member.config.teacher.wait,
         }
     )

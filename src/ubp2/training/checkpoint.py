@@ -25,7 +25,7 @@ from ubp2._version import __version__
 from ubp2.errors import UserError
 from ubp2.storage.database import disk_errors
 
-__all__ = ["FORMAT", "Checkpoint", "drop_after", "flatten", "load_common", "load_latest", "save", "unflatten"]
+__all__ = ["FORMAT", "Checkpoint", "drop_after", "flatten", "load_common", "load_latest", "save", "side_by_side", "unflatten"]
 
 FORMAT = 1
 """Version of the layout; the hash over the manifest keeps its place and meaning in all of them."""
@@ -117,6 +117,26 @@ def load_common(folders: Sequence[Path]) -> list[Checkpoint] | None:
         f"the members of {folders[0].parent.parent} have no whole checkpoint of one decision in common "
         f"({newest}); go on with them one by one, such as: ubp2 train --resume {shlex.quote(str(folders[0].parent))}"
     )
+
+
+def side_by_side(members: Sequence[Path]) -> list[list[Path]]:
+    """The run folders of a program, apart where they have no decision in common: one that failed was left behind.
+
+    A kill in the very first save leaves them together: all begin again.
+    """
+    held = [{_decision(path) for path in _candidates(member / "checkpoints")} for member in members]
+    if len(set[int]().union(*held)) <= 1:
+        return [list(members)]
+    groups: list[tuple[set[int], list[Path]]] = []
+    for member, own in sorted(zip(members, held, strict=True), key=lambda each: -max(each[1], default=-1)):
+        for common, some in groups:
+            if common & own or not (common or own):
+                common &= own
+                some.append(member)
+                break
+        else:
+            groups.append((set(own), [member]))
+    return [sorted(some, key=members.index) for _, some in groups]
 
 
 def drop_after(folder: Path, decision: int) -> bool:

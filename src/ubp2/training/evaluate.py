@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ubp2.agents.base import Agent
-from ubp2.envs.base import Lost
+from ubp2.envs.base import Faulty, Lost
 from ubp2.evaluation.rollout import Act, NoClip, filmed, rank_correlation, summary
 from ubp2.training.compilation import Program
 from ubp2.training.crew import Crew
@@ -27,7 +29,7 @@ def due(crew: Crew, counters: Counters, t: int) -> bool:
     """Whether the agents of decision `t` are to be evaluated, and have not been: a signal may have ended it."""
     every = crew.config.evaluation.every
     at = t == crew.config.steps or (every > 0 and t % every == 0)
-    return at and bool((counters.evaluated < t).any())
+    return at and bool((counters.evaluated < t)[crew.alive].any())
 
 
 def needed(crew: Crew, programs: Programs) -> list[Program]:
@@ -81,33 +83,52 @@ def _evaluate(crew: Crew, agent: Agent, programs: Programs, state: Any, counters
     episodes: list[list[Episode]] = [[] for _ in crew.members]
     for name in config.controllers:
         act = _heeding(crew, controller(agent, programs, state, name, crew.size))
-        todo, none = range(config.seed, config.seed + config.episodes), [None] * crew.size
-        videos = [member.run.videos / f"{t:09d}-{name}.mp4" for member in crew.members] if config.video else none
-        try:
-            done = filmed(act, envs, todo, videos)
-        except NoClip as error:  # a machine that cannot render still trains
-            crew.progress.note(f"no video: {error}")
-            done = filmed(act, envs, todo, none)
-        for row, own, more in zip(rows, episodes, done, strict=True):
-            row |= {f"{name}/{key}": value for key, value in summary(more, envs.spec.has_success).items()}
-            own += more
+        done = _episodes(crew, act, name, t)
+        for i in crew.working:
+            rows[i] |= {f"{name}/{key}": value for key, value in summary(done[i], crew.members[i].spec.has_success).items()}
+            episodes[i] += done[i]
     correlations = reward_correlations(programs, state, episodes, envs.spec.episode_decisions)
-    for member, row, correlation, asked in zip(crew.members, rows, correlations, counters.asked, strict=True):
-        row["reward/rank_correlation"] = correlation
-        member.metrics.write("eval", t, row | {"labels/asked": float(asked)})  # it says who acts now
-    if envs.spec.has_success:
-        best = [max(row[f"{name}/success_any"] for name in config.controllers) for row in rows]
+    for i in crew.working:
+        rows[i]["reward/rank_correlation"] = correlations[i]
+        # How many labels were asked says who acts now.
+        row = rows[i] | {"labels/asked": float(counters.asked[i])}
+        crew.attempt(i, partial(crew.members[i].metrics.write, "eval", t, row))
+    telling = [i for i in crew.working if crew.members[i].spec.has_success]
+    if telling:
+        best = [max(rows[i][f"{name}/success_any"] for name in config.controllers) for i in telling]
         crew.progress.update(t, success=float(np.mean(best)))
     return rows
 
 
+def _episodes(crew: Crew, act: Act, name: str, t: int) -> list[list[Episode]]:
+    """The evaluation's episodes of each member; one whose environment raises an error fails."""
+    config, envs = crew.config.evaluation, crew.eval_envs()
+    todo, none = range(config.seed, config.seed + config.episodes), [None] * crew.size
+    videos = [member.run.videos / f"{t:09d}-{name}.mp4" for member in crew.members] if config.video else none
+    while True:
+        try:
+            return filmed(act, envs, todo, videos, tuple(crew.failed))
+        except NoClip as error:  # a machine that cannot render still trains
+            crew.progress.note(f"no video: {error}")
+            videos = none
+        except Faulty as error:
+            for each in error.all:
+                crew.fail(each.index // config.workers, each)
+            if error.lost is not None:
+                envs.revive(error.lost)
+
+
 def _heeding(crew: Crew, act: Act) -> Act:
-    """The same controller, which decides nothing more once a signal came."""
+    """The same controller, which decides nothing more once a signal came; members that failed do nothing."""
 
     def heeding(obs: np.ndarray, decision: int, first: bool) -> np.ndarray:
         if crew.stopping():
             raise _Stopped
-        return act(obs, decision, first)
+        action = act(obs, decision, first)
+        if crew.failed:
+            action = np.array(action)
+            action.reshape(crew.size, -1)[list(crew.failed)] = 0.0
+        return action
 
     return heeding
 
@@ -115,13 +136,16 @@ def _heeding(crew: Crew, act: Act) -> Act:
 def reward_correlations(
     programs: Programs, state: Any, episodes: Sequence[Sequence[Episode]], length: int
 ) -> list[float]:
-    """Rank correlation of the learned with the true reward on held-out episodes of each agent.
+    """Rank correlation of the learned with the true reward on held-out episodes of each agent; nan without any.
 
     A diagnostic, never a signal. One compiled program serves episodes of every length: it is given `length` decisions
     at a time, which is an episode of training.
     """
     predicted: list[list[np.ndarray]] = [[] for _ in episodes]
-    for together in zip(*episodes, strict=True):  # the same evaluation seed of every agent
+    one = next(own[0] for own in episodes if own)
+    nothing = one._replace(obs=one.obs[:1], action=one.action[:0], true_reward=one.true_reward[:0])
+    count = max(map(len, episodes))
+    for together in zip(*(own or [nothing] * count for own in episodes), strict=True):  # the same evaluation seed
         size = -(-max(len(e.action) for e in together) // length) * length
         obs = np.stack([_padded(e.obs[:-1], size) for e in together])
         action = np.stack([_padded(e.action, size) for e in together])
@@ -129,8 +153,10 @@ def reward_correlations(
         rewards = np.hstack([programs.predict_reward(state, obs[:, part], action[:, part]) for part in parts])
         for own, reward, episode in zip(predicted, rewards, together, strict=True):
             own.append(reward[: len(episode.action)])
-    actual = [np.concatenate([e.true_reward for e in own]) for own in episodes]
-    return [rank_correlation(np.concatenate(own), true) for own, true in zip(predicted, actual, strict=True)]
+    return [
+        rank_correlation(np.concatenate(own), np.concatenate([e.true_reward for e in their])) if their else math.nan
+        for own, their in zip(predicted, episodes, strict=True)
+    ]
 
 
 def _padded(x: np.ndarray, length: int) -> np.ndarray:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -41,11 +42,12 @@ class Health:
         self.updates.append(_Update(decision, repetition, metrics, seen))
 
     def check(self, crew: Crew, agent: Any, before: int) -> None:
-        """Look at the updates of decisions before this one; stop the run at the first that went wrong."""
+        """Look at the updates of decisions before this one; a member fails at its first that went wrong."""
         while self.updates and self.updates[0].decision < before:
             update = self.updates.popleft()
             for i in np.flatnonzero(~np.asarray(update.evidence.finite)).tolist():
-                raise _diverged(crew, agent, update, i)
+                if i not in crew.failed:
+                    crew.blame(i, partial(_diverged, crew, agent, update, i))
 
 
 def not_finite(tree: Any) -> list[str]:
@@ -55,23 +57,33 @@ def not_finite(tree: Any) -> list[str]:
 
 
 def require_finite_actions(crew: Crew, agent: Any, t: int, obs: np.ndarray, actions: np.ndarray) -> None:
-    """Stop where an agent decided for something that is no number, though its updates were well."""
-    for i in np.flatnonzero(~np.isfinite(actions).all(axis=1)).tolist():
-        facts = {"what": "action", "parameters": _parameters(agent, i)}
-        path = evidence.write(crew.members[i].run, t, facts, {"obs": obs[i], "action": actions[i]})
-        raise _error(crew, i, f"the action is not finite at decision {t}", f"the observation is in {path}")
+    """A member fails where it decided for something that is no number, though its updates were well."""
+    for i in np.flatnonzero(~np.isfinite(actions).all(axis=1) & crew.alive).tolist():
+        crew.blame(i, partial(_no_action, crew, agent, t, obs, actions, i))
 
 
 def require_finite_fit(
     crew: Crew, agent: Any, t: int, finite: np.ndarray, metrics: dict[str, np.ndarray], preferences: Any
 ) -> None:
-    """Stop where the fit of the reward of a member [S] was not finite; what it saw are all its labels."""
+    """A member [S] fails where the fit of its reward was not finite; what it saw are all its labels."""
     for i in np.flatnonzero(~finite).tolist():
-        numbers, parameters = _numbers(metrics, i), _parameters(agent, i)
-        facts = {"what": "fit", "metrics": numbers, "parameters": parameters}
-        labels = take(jax.device_get(preferences), i)
-        path = evidence.write(crew.members[i].run, t, facts, checkpoint.flatten(labels))
-        raise _error(crew, i, _broken(numbers, parameters, t), f"the labels that it saw are in {path}")
+        crew.blame(i, partial(_no_fit, crew, agent, t, metrics, preferences, i))
+
+
+def _no_action(crew: Crew, agent: Any, t: int, obs: np.ndarray, actions: np.ndarray, i: int) -> UserError:
+    facts = {"what": "action", "parameters": _parameters(agent, i)}
+    path = evidence.write(crew.members[i].run, t, facts, {"obs": obs[i], "action": actions[i]})
+    return _error(crew, i, f"the action is not finite at decision {t}", f"the observation is in {path}")
+
+
+def _no_fit(
+    crew: Crew, agent: Any, t: int, metrics: dict[str, np.ndarray], preferences: Any, i: int
+) -> UserError:
+    numbers, parameters = _numbers(metrics, i), _parameters(agent, i)
+    facts = {"what": "fit", "metrics": numbers, "parameters": parameters}
+    labels = take(jax.device_get(preferences), i)
+    path = evidence.write(crew.members[i].run, t, facts, checkpoint.flatten(labels))
+    return _error(crew, i, _broken(numbers, parameters, t), f"the labels that it saw are in {path}")
 
 
 def _diverged(crew: Crew, agent: Any, update: _Update, i: int) -> UserError:
@@ -94,7 +106,7 @@ def _broken(numbers: dict[str, float | str], parameters: list[str], decision: in
 
 def _error(crew: Crew, i: int, what: str, where: str) -> UserError:
     return UserError(
-        f"learning diverged: {what} of seed {crew.members[i].seed}; {where}, and the checkpoints before it are "
+        f"learning diverged: {what} of {crew.name(i)}; {where}, and the checkpoints before it are "
         f"intact; lower --training.learning-rate, or look at {crew.members[i].run.folder / 'metrics.jsonl'}"
     )
 

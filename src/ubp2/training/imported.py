@@ -23,12 +23,15 @@ def take(crew: Crew, programs: Programs, state: State) -> np.ndarray:
     answer of a second person to a question that is in it, and the two are one label. Other answers that came since the
     cursor are taken along, which passes them.
     """
-    wanted, counters, device = crew.config.preferences.imported, state.counters, state.device
+    counters, device = state.counters, state.device
     taught = np.zeros(crew.size, bool)
+    wanted = {i: crew.members[i].config.preferences.imported for i in crew.working}
+    wanted = {i: count for i, count in wanted.items() if count}
     if not wanted or crew.config.ceiling:
         return taught
-    for i, member in enumerate(crew.members):
-        _require(member, wanted)
+    for i, count in wanted.items():
+        member = crew.members[i]
+        _require(member, count)
         new = member.store.answers(after=int(counters.cursor[i]), up_to_decision=counters.decision)
         taught[i] = any(each.decision == 0 for each in new)
         counters.cursor[i] = new[-1].id if taught[i] else counters.cursor[i]
@@ -37,12 +40,14 @@ def take(crew: Crew, programs: Programs, state: State) -> np.ndarray:
     device.wake(programs)
     answers = taken(crew, counters)
     for i in np.flatnonzero(taught).tolist():
-        counters.labels[i], _ = session.held(crew.config, len(session.merged(answers[i])))
+        counters.labels[i], _ = session.held(crew.members[i].capacity, len(session.merged(answers[i])))
         values = {"labels/used": float(counters.labels[i])}
         crew.members[i].metrics.write("labels", counters.decision, values)
-    preferences = session.relearned(crew.config, crew.envs.spec, programs, answers)
+    preferences = session.relearned(crew.layout, programs, answers)
     device.memory = device.memory._replace(preferences=preferences)
-    crew.progress.note(f"learns from {wanted} labels of other runs{' each' if crew.size > 1 else ''}")
+    least, most = min(wanted.values()), max(wanted.values())
+    count = f"{most}" if least == most else f"{least} to {most}"
+    crew.progress.note(f"learns from {count} labels of other runs{' each' if crew.size > 1 else ''}")
     return taught
 
 

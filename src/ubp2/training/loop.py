@@ -6,6 +6,7 @@ and phases are its own, the decision alone is common.
 
 from __future__ import annotations
 
+import math
 import time
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from jax import Array
 from ubp2.agents.base import Agent
 from ubp2.config.schema import given
 from ubp2.envs.base import EnvSpec
+from ubp2.errors import UserError
 from ubp2.system import resident_megabytes
 from ubp2.training import asking, checkpoint, evaluate, imported, stepping
 from ubp2.training.compilation import Program
@@ -45,18 +47,19 @@ ROW_EVERY = 100  # decisions between training rows at least, so that short episo
 
 
 class Result(NamedTuple):
-    """How the run of one seed ended."""
+    """How the run of one member ended."""
 
     decisions: int
     labels: int
-    finished: bool  # False: stopped by a signal, with a checkpoint
+    finished: bool  # False: stopped by a signal or the clock, with a checkpoint, or failed
     evaluation: dict[str, float]  # of the last evaluation
+    error: UserError | None = None  # why it failed, and the others went on
 
 
 def train(crew: Crew, agent: Agent) -> list[Result]:
     """Run Algorithm 1 from the last checkpoint, or from the start, to config.steps; one result a member."""
-    programs = shared_programs(crew.config, agent, crew.envs.spec, [member.seed for member in crew.members])
-    prepare(programs, agent, crew.config, crew.envs.spec, crew.size)
+    programs = shared_programs(crew.layout, agent)
+    prepare(programs, agent, crew.layout)
     try:
         return _train(crew, agent, programs)
     finally:
@@ -73,11 +76,12 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
     late = evaluate.due(crew, counters, first)  # a signal had ended it
     evaluated = _evaluate(crew, agent, programs, state, evaluations)
     if late and evaluated:
-        save(crew, programs, state)
+        _save(crew, programs, state)
     while (
         evaluated
         and counters.decision < config.steps
         and not crew.stopping()
+        and not _time_is_up(crew, counters, first, started)
         and _ready(crew, agent, programs, counters)
     ):
         t = counters.decision
@@ -88,13 +92,13 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
         # the device has its next work before it is asked for the action, and learns while the environments step.
         _learn(crew, programs, state.device, t)
         action = _actions(crew, agent, state, decided)
-        envs.send(action)  # line 11
+        envs.send(action, crew.working if crew.failed else None)  # line 11
         watch.decided(planned=agent.plans and asking.phase(crew, counters) == "planning")
         state.device.wake(programs)
         step, lost = stepping.receive(crew, state, action)
         ended = step.terminated | step.truncated
         _record(crew, agent, programs, state, (action, step, ended))  # line 12
-        ongoing.add(action, step)
+        ongoing.add(action, step, crew.alive)
         counters.decision = t = t + 1
         if lost:
             stepping.discard(crew, state, lost)
@@ -105,19 +109,54 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
             _end_episodes(crew, agent, programs, state, np.flatnonzero(ended).tolist(), timing, watch)
         evaluated = _evaluate(crew, agent, programs, state, evaluations)
         if evaluated and (t % config.checkpoint.every == 0 or t == config.steps):
-            save(crew, programs, state)
+            _save(crew, programs, state)
         # The updates after the warm-up and the wait for the first plan come but once: the rate begins after them.
         settled, phase = t > given(config.training.warmup), _in_words(crew, agent, counters)
         crew.progress.update(t, phase=phase, steady=settled, labels=int(counters.labels.sum()))
     finished = evaluated and counters.decision >= config.steps
     if not finished:
-        save(crew, programs, state)
+        _stop_early(crew, agent, programs, state, evaluations)
     elif note := asking.closing_note(crew, counters):
         crew.progress.note(note)
+    if crew.failed:
+        crew.progress.note(_who_failed(crew))
     return [
-        Result(counters.decision, int(labels), finished, evaluation)
-        for labels, evaluation in zip(counters.labels, evaluations, strict=True)
+        Result(counters.decision, int(counters.labels[i]), finished and i not in crew.failed, own, crew.failed.get(i))
+        for i, own in enumerate(evaluations)
     ]
+
+
+def _time_is_up(crew: Crew, counters: Counters, first: int, started: float) -> bool:
+    """Whether the rest of the time is needed for the last evaluation and a checkpoint."""
+    evaluation, made = crew.config.evaluation, counters.decision - first
+    rounds = -(-evaluation.episodes // evaluation.workers) * len(evaluation.controllers)
+    seconds = (time.monotonic() - started) / made if made else 0.0
+    return crew.limit.near(rounds * crew.sizes.episode_decisions * seconds)
+
+
+def _stop_early(
+    crew: Crew, agent: Agent, programs: Programs, state: State, evaluations: list[dict[str, float]]
+) -> None:
+    """End before the last decision: with an evaluation where the clock, not a signal, ended the run; and a checkpoint."""
+    t = state.counters.decision
+    learned = t > given(crew.config.training.warmup) and (state.counters.evaluated < t)[crew.alive].any()
+    if crew.limit.left() < math.inf and not crew.stopping() and learned:
+        evaluations[:] = evaluate.evaluate(crew, agent, programs, state) or evaluations
+    _save(crew, programs, state)
+    if crew.limit.near(0.0):
+        crew.progress.note(f"stopped at decision {t:,} of {crew.config.steps:,}: the time is up; --resume goes on")
+
+
+def _save(crew: Crew, programs: Programs, state: State) -> None:
+    began = time.monotonic()
+    save(crew, programs, state)
+    crew.limit.saving = time.monotonic() - began
+
+
+def _who_failed(crew: Crew) -> str:
+    """Which members are missing at the end."""
+    names = ", ".join(crew.name(i) for i in crew.failed)
+    return f"{len(crew.failed)} of {crew.size} runs stopped early with an error ({names}); resume goes on with them"
 
 
 def _begin(crew: Crew, agent: Agent, programs: Programs) -> State:
@@ -136,13 +175,13 @@ def _begin(crew: Crew, agent: Agent, programs: Programs) -> State:
         for member in crew.members:
             member.archive.truncate(0)
             member.metrics.truncate(0)
-        state = State(Counters.start(crew.size), Device(), Ongoing.empty(crew.size, crew.envs.spec))
+        state = State(Counters.start(crew.size), Device(), Ongoing.empty(crew.size, crew.sizes))
         imported.take(crew, programs, state)
         stepping.begin(crew, state, stepping.send_resets(crew, state, list(range(crew.size))))
         asking.announce(crew, state.counters)
         return state
     for member, own in zip(crew.members, saved, strict=True):
-        check_environment(EnvSpec.from_dict(own.meta["environment"]), crew.envs.spec, going_on=True)
+        check_environment(EnvSpec.from_dict(own.meta["environment"]), member.spec, going_on=True)
         member.metrics.truncate(own.meta["metrics_position"])
     state = restore(crew, programs, saved)
     differ = replay_current(crew, state.ongoing)
@@ -188,7 +227,9 @@ def _evaluate(crew: Crew, agent: Agent, programs: Programs, state: State, evalua
     """Evaluate if it is time to, and put the outcome in place of the last one; False where a signal ended it."""
     if not evaluate.due(crew, state.counters, state.counters.decision):
         return True
+    began = time.monotonic()
     outcome = evaluate.evaluate(crew, agent, programs, state)
+    crew.limit.evaluating = time.monotonic() - began
     evaluations[:] = outcome or evaluations
     return outcome is not None
 
@@ -220,13 +261,15 @@ def _deciding(programs: Programs, planning: np.ndarray) -> list[Program]:
 def _actions(crew: Crew, agent: Agent, state: State, decided: Array | None) -> np.ndarray:
     """Actions [S, A]: what the device decided, once it has, or random ones."""
     if decided is None:
-        t, size = state.counters.decision, crew.envs.spec.action_dim
+        t, size = state.counters.decision, crew.sizes.action_dim
         draws = [np.random.default_rng([member.seed, 2, t]).uniform(-1.0, 1.0, size) for member in crew.members]
         return np.array(draws, np.float32)
     action, terms, broken = (part[:, 0] for part in unpacked(decided))
     t, device, planning = state.counters.decision, state.device, asking.planning(crew, state.counters)
     device.health.check(crew, device.agent, t)  # updates before this decision are done: the action came out of them
     require_finite_actions(crew, device.agent, t, state.ongoing.now(), action)
+    if crew.failed:
+        action = np.where(crew.alive[:, None], action, 0.0)
     if planning.any() and agent.plans:
         state.ongoing.plan(planning, terms)
         state.counters.broken += np.where(planning, broken, 0).astype(np.int64)
@@ -315,7 +358,7 @@ def _archive(crew: Crew, episode: Episode, i: int) -> None:
     """Put an episode of one member on the disk, its frames first: whoever finds the episode may want to see it."""
     reel = crew.envs.reel(i) if isinstance(crew.envs, Seeing) else None
     if reel is not None:
-        reels.write(crew.members[i].run.folder, episode.index, reel, crew.envs.spec.fps)
+        reels.write(crew.members[i].run.folder, episode.index, reel, crew.members[i].spec.fps)
     crew.members[i].archive.append(episode)
 
 
@@ -323,16 +366,19 @@ def _write_rows(crew: Crew, state: State, ended: list[int], timing: dict[str, fl
     """One training row at the end of an episode."""
     counters, t = state.counters, state.counters.decision
     due = [i for i in ended if t - counters.last_row[i] >= ROW_EVERY or t >= crew.config.steps]
+    due = [i for i in due if i not in crew.failed]
     if not due:
         return
     counters.last_row[due] = t
     state.device.health.check(crew, state.device.agent, t)
     learned: dict[str, np.ndarray] = jax.device_get(state.device.metrics)
     timing = timing | {"time/resident_megabytes": resident_megabytes()} | watch.untold()
-    for i in due:
+
+    def write(i: int) -> None:
+        member = crew.members[i]
         values = {name: float(value[i]) for name, value in learned.items()}
         values |= {"labels/used": int(counters.labels[i]), "plan/broken": int(counters.broken[i])}
         values["env/restarts"] = int(counters.restarts[i])
-        crew.members[i].metrics.write(
-            "train", t, values | state.ongoing.summary(i, crew.envs.spec.has_success) | timing
-        )
+        member.metrics.write("train", t, values | state.ongoing.summary(i, member.spec.has_success) | timing)
+
+    crew.each(write, due)

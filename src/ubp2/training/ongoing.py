@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ubp2.envs.base import EnvSpec
+from ubp2.training.member_axis import Sizes
 from ubp2.training.programs import TERMS
 from ubp2.types import Episode, Step
 
@@ -31,7 +31,7 @@ class Ongoing:
     scores: np.ndarray  # [S, T, 5] terms of each plan
 
     @classmethod
-    def empty(cls, seeds: int, spec: EnvSpec) -> Ongoing:
+    def empty(cls, seeds: int, spec: Sizes) -> Ongoing:
         """No episode has begun."""
         most = spec.episode_decisions
         shapes: dict[str, tuple[tuple[int, ...], type]] = {
@@ -70,15 +70,16 @@ class Ongoing:
         self.scores[rows, self.planned[rows]] = terms[rows]
         self.planned[rows] += 1
 
-    def add(self, action: np.ndarray, step: Step) -> None:
-        """Append one decision of every member and what came of it."""
-        rows, now = np.arange(len(self.length)), self.length
-        self.action[rows, now] = action
-        self.obs[rows, now + 1] = step.obs
-        self.true_reward[rows, now] = step.true_reward
-        self.success[rows, now] = step.success
-        self.terminated[:] = step.terminated
-        self.length = now + 1
+    def add(self, action: np.ndarray, step: Step, alive: np.ndarray) -> None:
+        """Append one decision of the members `alive` [S] and what came of it."""
+        rows = np.flatnonzero(alive)
+        now = self.length[rows]
+        self.action[rows, now] = action[rows]
+        self.obs[rows, now + 1] = step.obs[rows]
+        self.true_reward[rows, now] = step.true_reward[rows]
+        self.success[rows, now] = step.success[rows]
+        self.terminated[rows] = step.terminated[rows]
+        self.length[rows] = now + 1
 
     def episode(self, index: int, number: int) -> Episode:
         """The episode of one member as it goes into its archive."""

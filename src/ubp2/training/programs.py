@@ -1,7 +1,7 @@
 """The compiled programs of a population: every device computation of the loop, each for one set of shapes.
 
-The functions here are of one run; `make_programs` lifts them over seeds, so that arrays have a leading axis [S], also
-where S is 1. Randomness has no state: each program folds the decision (or another counter) into the run's key, so that
+The functions here are of one run; `make_programs` lifts them over members, so that arrays have a leading axis [S], also
+where S is 1. What a member's configuration says in numbers is an argument (`member_axis`). Randomness has no state: each program folds the decision (or another counter) into the run's key, so that
 a resumed run draws what an uninterrupted one would have drawn, and a seed draws the same whoever runs beside it.
 """
 
@@ -20,14 +20,14 @@ from jax.typing import DTypeLike
 from ubp2 import replay as replay_
 from ubp2.agents.base import Action, Agent, Metrics
 from ubp2.config.schema import Config, given
-from ubp2.envs.base import EnvSpec
 from ubp2.envs.visual import is_visual
 from ubp2.preference import buffer, candidates
-from ubp2.preference.queries import STRATEGIES, Candidates, make_strategy
+from ubp2.preference.queries import STRATEGIES, Candidates, Chosen, make_strategy
 from ubp2.replay import Replay
 from ubp2.training import ceiling
 from ubp2.training.ceiling import TrueRewards
 from ubp2.training.compilation import Program
+from ubp2.training.member_axis import Layout, Settings
 from ubp2.training.seeds import at, lift
 from ubp2.types import Batch, Frame, Preferences, RewardTargets, Scores, Segments
 
@@ -40,6 +40,7 @@ __all__ = [
     "Memory",
     "Programs",
     "Selection",
+    "bound_to",
     "compiled",
     "empty_preferences",
     "label_capacity",
@@ -109,10 +110,10 @@ class Programs(NamedTuple):
     react: Program
     pick: Program  # where [S], Acted, Acted -> Acted
     update: Program  # state, memory, step, repetition -> state, metrics, Evidence
-    select: Program  # state, memory, seed, step -> Selection
-    judge: Program  # state, seed, rows [K] -> predicted returns [2, K] of the left and the right segments
+    select: Program  # state, memory, members [S], how many of them, step -> Selection [S, ...] of these, in order
+    judge: Program  # state, rows [S, K] -> predicted returns [S, 2, K] of the left and the right segments
     fit: Program  # state, memory, due [S], step -> state, metrics, finite [S]; for agents that learn at sessions
-    remember: Program  # preferences, seed, rows [K] -> preferences
+    remember: Program  # preferences, rows [S, K] -> preferences with the first `rows.count` [S] of them
     eval_plan: Program  # `plan` and `react` with the environments of the evaluation
     eval_react: Program
     predict_reward: Program  # state, obs [S, N, D], action [S, N, A] -> [S, N]; N decisions of an episode
@@ -147,9 +148,9 @@ def _obs_type(config: Config) -> DTypeLike:
     return jnp.float16 if wanted == "float16" or (wanted == "auto" and is_visual(config.env)) else jnp.float32
 
 
-def _init(config: Config, agent: Agent, spec: EnvSpec, root: Array) -> tuple[Any, Memory, Array]:
-    empty = memory(config, spec.obs_dim, spec.action_dim, spec.episode_decisions)
-    return agent.init(jax.random.fold_in(root, 0)), empty, agent.carry()[None]
+def _init(layout: Layout, agent: Agent, root: Array, settings: Settings) -> tuple[Any, Memory, Array]:
+    own = layout.agent_of(settings, agent)
+    return own.init(jax.random.fold_in(root, 0)), memory(layout.config, *layout.sizes), own.carry()[None]
 
 
 def _record(agent: Agent, seen: Any, memory: Memory, frame: Frame, last: Array, ended: Array, true_reward: Array):
@@ -166,9 +167,11 @@ def _record(agent: Agent, seen: Any, memory: Memory, frame: Frame, last: Array, 
 
 
 def _act(
+    layout: Layout,
     agent: Agent,
-    act: Callable[..., Action],
+    controller: str,
     root: Array,
+    settings: Settings,
     state: Any,
     carry: Array,
     obs: Array,
@@ -177,6 +180,8 @@ def _act(
     *step: Array,
 ) -> Acted:
     """A decision of each of W environments; `first` [W] says where an episode starts, and with it the carry."""
+    agent = layout.agent_of(settings, agent)
+    act: Callable[..., Action] = getattr(agent, controller)
     keys = jax.random.split(_fold(root, *step), obs.shape[0])
 
     def one(carry: Array, obs: Array, first: Array, key: Array) -> Acted:
@@ -194,14 +199,16 @@ def _fold(key: Array, *counters: Array) -> Array:
 
 
 def _update(
-    config: Config,
+    layout: Layout,
     agent: Agent,
     root: Array,
+    settings: Settings,
     state: Any,
     memory: Memory,
     step: Array,
     repetition: Array,
 ) -> tuple[Any, Metrics, Evidence]:
+    config, agent = layout.config_of(settings), layout.agent_of(settings, agent)
     key = _fold(root, jnp.int32(STREAMS["update"]), step, repetition)
     k_batch, k_pairs, k_update = jax.random.split(key, 3)
     training = config.training
@@ -214,7 +221,10 @@ def _update(
     else:
         # Agents with a fit take all labels there, and do not bootstrap.
         members = config.model.reward_members if config.preferences.bootstrap and agent.fit is None else None
-        supervision = buffer.sample(memory.preferences, k_pairs, config.preferences.batch_size, members)
+        # The largest minibatch of any member; of it, a member's own share counts.
+        supervision = buffer.sample(memory.preferences, k_pairs, layout.config.preferences.batch_size, members)
+        counted = jnp.arange(supervision.label.shape[0]) < settings.pairs
+        supervision = supervision._replace(weight=jnp.where(counted, supervision.weight, 0.0))
     state, metrics = agent.update(state, batch, supervision, k_update)
     return state, metrics, Evidence(_finite(state, metrics), batch, supervision)
 
@@ -231,28 +241,49 @@ def _finite(state: Any, metrics: Metrics) -> Array:
     return jnp.stack([jnp.isfinite(leaf).all() for leaf in leaves]).all()
 
 
-def _fit(agent: Agent, root: Array, state: Any, memory: Memory, due: Array, step: Array) -> tuple[Any, Metrics, Array]:
-    """What the agent learns at a session, and whether it is finite; a seed that had none stays as it is."""
+def _fit(
+    layout: Layout,
+    agent: Agent,
+    root: Array,
+    settings: Settings,
+    state: Any,
+    memory: Memory,
+    due: Array,
+    step: Array,
+) -> tuple[Any, Metrics, Array]:
+    """What the agent learns at a session, and whether it is finite; a member that had none stays as it is."""
+    agent = layout.agent_of(settings, agent)
     assert agent.fit is not None
     key = _fold(root, jnp.int32(STREAMS["fit"]), step)
     learned, metrics = agent.fit(state, memory.replay, memory.preferences, key)
     return jax.tree.map(partial(jnp.where, due), learned, state), metrics, _finite(learned, metrics)
 
 
-def _select(config: Config, agent: Agent, root: Array, state: Any, memory: Memory, step: Array) -> Selection:
-    """Draw candidate pairs, let the members judge them, keep the K that the strategy (Algorithm 2, say) chooses."""
-    preferences = config.preferences
-    strategy = make_strategy(preferences.strategy)  # only here: a run is evaluated where one's own is not known
+def _select(
+    layout: Layout, agent: Agent, root: Array, settings: Settings, state: Any, memory: Memory, step: Array
+) -> Selection:
+    """Draw candidate pairs, let the members judge them, keep the K that the strategy (Algorithm 2, say) chooses.
+
+    K is that of the member who asks most; of fewer, the first count.
+    """
+    preferences, agent = layout.config_of(settings).preferences, layout.agent_of(settings, agent)
+    # Looked up only here: a run is evaluated where a strategy of one's own is not known.
+    strategies = [make_strategy(name) for name in layout.strategies]
+    shared = layout.config.preferences
     k_segments, k_strategy = jax.random.split(_fold(root, jnp.int32(STREAMS["select"]), step))
     segments, places, again = candidates.draw(preferences, memory.replay, k_segments)
     returns = agent.segment_returns(state, segments)  # [E, 2N]
     returns = returns.reshape(returns.shape[0], -1, 2)
     seen = Candidates(returns, *candidates.describe(segments, memory.preferences), again)
-    choose = partial(strategy, k_strategy, seen, preferences.per_session)
+
+    def choose() -> Chosen:
+        asked = [partial(strategy, k_strategy, seen, shared.per_session) for strategy in strategies]
+        return asked[0]() if len(asked) == 1 else jax.lax.switch(settings.strategy, asked)
+
     if agent.fit is None:
         index, flip, score = choose()
     else:  # a reward that has not been fitted yet has nothing to say
-        at_random = partial(STRATEGIES["uniform"], *choose.args)
+        at_random = partial(STRATEGIES["uniform"], k_strategy, seen, shared.per_session)
         index, flip, score = jax.lax.cond(memory.preferences.count == 0, at_random, choose)
     first, second = 2 * index + flip, 2 * index + 1 - flip
     return Selection(
@@ -260,51 +291,80 @@ def _select(config: Config, agent: Agent, root: Array, state: Any, memory: Memor
     )
 
 
-def _judge(agent: Agent, state: Any, rows: Preferences) -> Array:
+def _judge(layout: Layout, agent: Agent, settings: Settings, state: Any, rows: Preferences) -> Array:
     """Returns that the reward model predicts for the two segments of each row: [2, K]."""
+    agent = layout.agent_of(settings, agent)
     nowhere = jnp.zeros(rows.label.shape, jnp.int32)
     sides = (Segments(obs, action, nowhere, nowhere) for obs, action in (rows[:2], rows[2:4]))
     return jnp.stack([jnp.mean(agent.segment_returns(state, side), axis=0) for side in sides])
 
 
-def make_programs(config: Config, agent: Agent, spec: EnvSpec, seeds: Sequence[int]) -> Programs:
-    """The functions above for these seeds and one resolved config; nothing is compiled yet."""
-    count, keys = len(seeds), roots(seeds)
+def _predict_reward(layout: Layout, agent: Agent, settings: Settings, state: Any, obs: Array, action: Array) -> Array:
+    return layout.agent_of(settings, agent).predict_reward(state, obs, action)
 
-    def acting(act: Callable[..., Action]) -> Program:
-        return Program(lift(partial(_act, agent, act), count, (0, 0, 0, 0, 0, None, None, None)), bound=(keys,))
 
-    def select(roots: Array, state: Any, memory: Memory, seed: Array, step: Array) -> Selection:
-        return _select(config, agent, *at((roots, state, memory), seed, count), step)
+def make_programs(layout: Layout, agent: Agent) -> Programs:
+    """The functions above for the members of a layout; nothing is compiled yet.
 
-    def remember(preferences: Preferences, seed: Array, rows: Preferences) -> Preferences:
-        counts = jnp.where(jnp.arange(count) == seed, rows.count, 0)  # of the other seeds' rows none is written
-        extend = lift(lambda own, n: buffer.extend(own, rows._replace(count=n)), count, (0, 0))
-        return extend(preferences, counts)
+    agent: as it is made from the configuration of the first member, which has the same functions as every other's.
+    """
+    count, bound = layout.size, bound_to(layout)
+    keys, settings = bound
+
+    def lifted(function: Callable[..., Any], *axes: int | None, keyed: bool = True, donate: tuple[int, ...] = ()):
+        first = (0, 0) if keyed else (0,)
+        own = lift(partial(function, layout, agent), count, (*first, *axes))
+        return Program(own, bound=bound if keyed else (settings,), donate=donate)
+
+    def acting(controller: str) -> Program:
+        return lifted(lambda layout, agent, *rest: _act(layout, agent, controller, *rest), 0, 0, 0, 0, None, None, None)
+
+    def select(
+        roots: Array, settings: Settings, state: Any, memory: Memory, members: Array, due: Array, step: Array
+    ) -> Selection:
+        """One after the other, so that only those that are due cost time."""
+
+        def one(i: Array) -> Selection:
+            return _select(layout, agent, *at((roots, settings, state, memory), members[i], count), step)
+
+        if count == 1:
+            return jax.tree.map(lambda x: x[None], one(jnp.int32(0)))
+        shapes = jax.eval_shape(one, jnp.int32(0))
+        empty = jax.tree.map(lambda x: jnp.zeros((count, *x.shape), x.dtype), shapes)
+
+        def put(i: Array, found: Selection) -> Selection:
+            return jax.tree.map(lambda all_, own: all_.at[i].set(own), found, one(i))
+
+        return jax.lax.fori_loop(0, due, put, empty)
 
     def deciding() -> tuple[Program, Program]:
         """The planner and the policy; of an agent without a planner they are one."""
-        plan = acting(agent.plan)
-        return plan, acting(agent.react) if agent.plans else plan
+        plan = acting("plan")
+        return plan, acting("react") if agent.plans else plan
 
     plan, react = deciding()
     # With one environment the evaluation has the shapes of training.
-    eval_plan, eval_react = (plan, react) if config.evaluation.workers == 1 else deciding()
+    eval_plan, eval_react = (plan, react) if layout.config.evaluation.workers == 1 else deciding()
     return Programs(
-        init=Program(lift(partial(_init, config, agent, spec), count, (0,)), bound=(keys,)),
+        init=lifted(_init),
         record=Program(lift(partial(_record, agent), count, (0,) * 6), donate=(0, 1)),
         plan=plan,
         react=react,
         pick=Program(lift(lambda where, a, b: jax.tree.map(partial(jnp.where, where), a, b), count, (0, 0, 0))),
-        update=Program(lift(partial(_update, config, agent), count, (0, 0, 0, None, None)), bound=(keys,), donate=(0,)),
-        select=Program(select, bound=(keys,)),
-        judge=Program(lambda state, seed, rows: _judge(agent, at(state, seed, count), rows)),
-        fit=Program(lift(partial(_fit, agent), count, (0, 0, 0, 0, None)), bound=(keys,), donate=(0,)),
-        remember=Program(remember, donate=(0,)),
+        update=lifted(_update, 0, 0, None, None, donate=(0,)),
+        select=Program(select, bound=bound),
+        judge=lifted(_judge, 0, 0, keyed=False),
+        fit=lifted(_fit, 0, 0, 0, None, donate=(0,)),
+        remember=Program(lift(buffer.extend, count, (0, 0)), donate=(0,)),
         eval_plan=eval_plan,
         eval_react=eval_react,
-        predict_reward=Program(lift(agent.predict_reward, count, (0, 0, 0))),
+        predict_reward=lifted(_predict_reward, 0, 0, 0, keyed=False),
     )
+
+
+def bound_to(layout: Layout) -> tuple[Array, Settings]:
+    """What programs of members with the same structure differ in: random keys and settings, [S] each."""
+    return roots([member.seed for member in layout.members]), layout.settings()
 
 
 def roots(seeds: Sequence[int]) -> Array:

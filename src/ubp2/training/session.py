@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from ubp2.config.schema import Config, TeacherConfig
-from ubp2.envs.base import EnvSpec
 from ubp2.preference.store import Answered, LabelStore
 from ubp2.preference.teachers import Situation, Teacher, checked, make_teacher
 from ubp2.storage.archive import EpisodeArchive
-from ubp2.training.programs import Programs, Selection, empty_preferences, label_capacity
+from ubp2.training.member_axis import Layout
+from ubp2.training.programs import Programs, Selection, empty_preferences
 from ubp2.training.seeds import join
 from ubp2.training.startup import empty_rows
 from ubp2.types import Preferences, Query, Segments
@@ -37,9 +37,8 @@ RECENT = 10  # episodes whose mean return a scripted teacher goes by (B-Pref)
 
 
 class Outcome(NamedTuple):
-    """What a session brought."""
+    """What a session brought to a member."""
 
-    preferences: Preferences
     labels: int  # answers taken that carry weight
     accuracy_before: float | None  # share of the new labels that the reward ensemble had right; None without labels
 
@@ -88,8 +87,7 @@ def answer(
     if teacher is None:
         teacher = _scripted(config.teacher, archive, session, episode_length)
     labels, weights = checked(teacher(_seed(config, decision), left, right), len(asked))
-    for question, label, weight in zip(asked, labels, weights, strict=True):
-        store.answer(question.id, float(label), float(weight), annotator=annotator)
+    store.answer_all(zip((each.id for each in asked), labels, weights, strict=True), annotator)
 
 
 def _scripted(teacher: TeacherConfig, archive: EpisodeArchive, session: int, episode_length: int) -> Teacher:
@@ -119,8 +117,7 @@ def fall_back(config: Config, archive: EpisodeArchive, store: LabelStore, decisi
     script = dataclasses.replace(config.teacher, name=config.teacher.fallback)
     teacher = _scripted(script, archive, asked[0].session, episode_length)
     labels, weights = teacher(_seed(config, decision), *rewards)
-    for question, label, weight in zip(asked, labels, weights, strict=True):
-        store.answer(question.id, float(label), float(weight), annotator=script.name)
+    store.answer_all(zip((each.id for each in asked), labels, weights, strict=True), script.name)
 
 
 def merged(answers: Sequence[Answered]) -> list[Answered]:
@@ -132,32 +129,41 @@ def merged(answers: Sequence[Answered]) -> list[Answered]:
     return [own[0]._replace(label=float(np.mean([each.label for each in own]))) for own in groups.values()]
 
 
-def held(config: Config, labels: int) -> tuple[int, int]:
-    """How many of so many labels the memory has room for, the first ones, and how many are left out."""
-    most = label_capacity(config)
-    return min(labels, most), max(labels - most, 0)
+def held(budget: int, labels: int) -> tuple[int, int]:
+    """How many of so many labels a member may learn from, the first ones, and how many are left out."""
+    return min(labels, budget), max(labels - budget, 0)
 
 
-def batches(config: Config, spec: EnvSpec, answers: Sequence[Answered]) -> Iterator[Preferences]:
-    """Answers as rows of one fixed shape, that of a session, the last ones padded; skipped pairs are left out."""
-    size, answers = config.preferences.per_session, merged(answers)
-    for first in range(0, len(answers), size):
-        some = answers[first : first + size]
-        yield _rows(config, spec, [(*each.query[:4], each.label, each.weight) for each in some])
+def batches(layout: Layout, answers: Sequence[Answered]) -> list[Preferences]:
+    """Answers of a member as rows of one fixed shape, that of a session, the last ones padded; skips are left out."""
+    size, answers = layout.config.preferences.per_session, merged(answers)
+    return [
+        _rows(layout, [(*each.query[:4], each.label, each.weight) for each in answers[first : first + size]])
+        for first in range(0, len(answers), size)
+    ]
 
 
-def relearned(config: Config, spec: EnvSpec, programs: Programs, answers: Sequence[Sequence[Answered]]) -> Preferences:
-    """The memory of labels with a seed axis that holds these answers of each member, and nothing else."""
-    preferences = join([empty_preferences(config, spec.obs_dim, spec.action_dim)] * len(answers))
-    for i, own in enumerate(answers):
-        for rows in batches(config, spec, own):
-            preferences = programs.remember(preferences, np.int32(i), rows)
+def relearned(layout: Layout, programs: Programs, answers: Sequence[Sequence[Answered]]) -> Preferences:
+    """The memory of labels [S, ...] that holds these answers of each member, and nothing else."""
+    preferences = join([empty_preferences(layout.config, *layout.sizes[:2])] * layout.size)
+    for rows in _together(layout, {i: batches(layout, own) for i, own in enumerate(answers)}):
+        preferences = programs.remember(preferences, rows)
     return preferences
 
 
-def questions(config: Config, spec: EnvSpec, queries: Sequence[Query]) -> Preferences:
-    """Questions of one session in the same shape, without an answer."""
-    return _rows(config, spec, [(*query[:4], 0.5, 1.0) for query in queries[: config.preferences.per_session]])
+def _together(layout: Layout, packed: Mapping[int, Sequence[Preferences]]) -> Iterator[Preferences]:
+    """Rows [S, K] of all members at a time; those of members who have none left are empty."""
+    empty = empty_rows(layout)
+    for batch in range(max(map(len, packed.values()), default=0)):
+        own = (packed.get(i, ()) for i in range(layout.size))
+        rows = [rows[batch] if batch < len(rows) else empty for rows in own]
+        yield jax.tree.map(lambda *parts: np.stack(parts), *rows)
+
+
+def questions(layout: Layout, member: int, queries: Sequence[Query]) -> Preferences:
+    """Questions of one session of a member as rows [S, K], without an answer."""
+    content = [(*query[:4], 0.5, 1.0) for query in queries[: layout.config.preferences.per_session]]
+    return next(_together(layout, {member: [_rows(layout, content)]}))
 
 
 def rewards_along(
@@ -179,8 +185,8 @@ def rewards_along(
     return [{"left": left, "right": right} for left, right in sides]
 
 
-def _rows(config: Config, spec: EnvSpec, content: Sequence[tuple[Any, ...]]) -> Preferences:
-    rows = empty_rows(config, spec)
+def _rows(layout: Layout, content: Sequence[tuple[Any, ...]]) -> Preferences:
+    rows = empty_rows(layout)
     for i, values in enumerate(content):
         for array, value in zip(rows[:6], values, strict=True):
             array[i] = value  # type: ignore[index]
@@ -188,15 +194,21 @@ def _rows(config: Config, spec: EnvSpec, content: Sequence[tuple[Any, ...]]) -> 
 
 
 def collect(
-    programs: Programs, state: Any, preferences: Preferences, seed: int, packed: Sequence[Preferences]
-) -> Outcome:
-    """Move new answers of one member to the device, judging first how many its reward model foresaw."""
-    right, weighted, index = 0.0, 0, np.int32(seed)
-    for rows in packed:
-        left, other = jax.device_get(programs.judge(state, index, rows))
-        label = np.asarray(rows.label)
-        foreseen = np.where(label == 0.5, 0.5, (left > other) == (label > 0.5))
-        given = np.asarray(rows.weight) > 0  # padding has none
-        right, weighted = right + float(foreseen[given].sum()), weighted + int(given.sum())
-        preferences = programs.remember(preferences, index, rows)
-    return Outcome(preferences, weighted, right / weighted if weighted else None)
+    layout: Layout,
+    programs: Programs,
+    state: Any,
+    preferences: Preferences,
+    packed: Mapping[int, Sequence[Preferences]],
+) -> tuple[Preferences, dict[int, Outcome]]:
+    """Move new answers to the device, and judge first how many of each member's its reward model foresaw."""
+    right, weighted = dict.fromkeys(packed, 0.0), dict.fromkeys(packed, 0)
+    for rows in _together(layout, packed):
+        returns = jax.device_get(programs.judge(state, rows))  # [S, 2, K]
+        for i in packed:
+            (left, other), label = returns[i], rows.label[i]
+            foreseen = np.where(label == 0.5, 0.5, (left > other) == (label > 0.5))
+            given = np.asarray(rows.weight[i]) > 0  # padding has none
+            right[i] += float(foreseen[given].sum())
+            weighted[i] += int(given.sum())
+        preferences = programs.remember(preferences, rows)
+    return preferences, {i: Outcome(n, right[i] / n if n else None) for i, n in weighted.items()}

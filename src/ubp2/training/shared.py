@@ -1,23 +1,17 @@
 """Compiled programs that runs of one process share: a second run, an evaluation or a loaded policy compiles nothing.
 
-Programs depend on the config alone, and not on all of it; the random keys of the seeds are their arguments.
+Programs depend on the structure of a configuration alone; random keys and numbers are their arguments.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-
-import jax
+from collections.abc import Callable
 
 from ubp2.agents.base import Agent
-from ubp2.config import files as config_files
-from ubp2.config import own
-from ubp2.config.schema import Config
-from ubp2.envs.base import EnvSpec
 from ubp2.system import require_32_bits
-from ubp2.training.programs import Programs, make_programs, roots
+from ubp2.training.member_axis import Layout
+from ubp2.training.programs import Programs, bound_to, make_programs
 
 __all__ = ["Kept", "shared_programs"]
 
@@ -42,31 +36,16 @@ class Kept:
 _KEPT = Kept()
 
 
-def shared_programs(config: Config, agent: Agent, spec: EnvSpec, seeds: Sequence[int]) -> Programs:
+def shared_programs(layout: Layout, agent: Agent) -> Programs:
     """`make_programs` for an agent as the registry makes it, with what an earlier run of this process has compiled.
 
-    Programs of an agent or a query strategy of somebody's own are made anew: the code behind them may have changed.
+    Programs with an agent or a query strategy of somebody's own are made anew: the code behind them may have changed.
     """
     require_32_bits()
-    values = dict(config_files.leaves(config))
-    names = {setting: values[setting] for setting in own.SETTINGS}
-    if any(own.is_named(name) or name in config_files.FURTHER.get(setting, ()) for setting, name in names.items()):
-        return make_programs(config, agent, spec, seeds)
-    key = repr((traced(config), spec, len(seeds), sorted(jax.config.values.items())))
-    found, keys = _KEPT.get(key, lambda: make_programs(config, agent, spec, seeds)), roots(seeds)
-    fresh = {program: program.bind(*(program.bound and (keys,))) for program in found}
+    if layout.custom:
+        return make_programs(layout, agent)
+    found = _KEPT.get(layout.key(), lambda: make_programs(layout, agent))
+    keys, settings = bound_to(layout)
+    bound = {0: (), 1: (settings,), 2: (keys, settings)}
+    fresh = {program: program.bind(*bound[len(program.bound)]) for program in found}
     return Programs(*(fresh[program] for program in found))
-
-
-def traced(config: Config) -> Config:
-    """The config without the settings on which no program depends."""
-    plain = Config()
-    return replace(
-        config,
-        seed=plain.seed,
-        steps=plain.steps,
-        teacher=plain.teacher,
-        environment=plain.environment,  # its sizes are in the spec
-        checkpoint=plain.checkpoint,
-        evaluation=replace(config.evaluation, every=plain.evaluation.every, episodes=plain.evaluation.episodes),
-    )

@@ -10,26 +10,27 @@ import jax.numpy as jnp
 import numpy as np
 
 from ubp2.agents.base import Agent
-from ubp2.config.schema import Config
-from ubp2.envs.base import EnvSpec
 from ubp2.terminal.progress import Progress
+from ubp2.training.member_axis import Layout
 from ubp2.training.programs import TERMS, Acted, Programs
 from ubp2.types import Frame, Preferences
 
 __all__ = ["Stopwatch", "empty_rows", "prepare"]
 
 
-def empty_rows(config: Config, spec: EnvSpec) -> Preferences:
-    """Rows of one session without an answer, on the host: the shape that `judge` and `remember` take."""
-    pairs, length = config.preferences.per_session, config.preferences.segment_length
-    obs = np.zeros((pairs, length, spec.obs_dim), np.float32)
-    action = np.zeros((pairs, length, spec.action_dim), np.float32)
+def empty_rows(layout: Layout) -> Preferences:
+    """Rows of one session of a member without an answer, on the host; `judge` and `remember` take those of all."""
+    preferences, sizes = layout.config.preferences, layout.sizes
+    pairs, length = preferences.per_session, preferences.segment_length
+    obs = np.zeros((pairs, length, sizes.obs_dim), np.float32)
+    action = np.zeros((pairs, length, sizes.action_dim), np.float32)
     zeros = np.zeros(pairs, np.float32)
     return Preferences(obs, action, obs.copy(), action.copy(), zeros, zeros.copy(), np.int32(0))  # type: ignore
 
 
-def prepare(programs: Programs, agent: Agent, config: Config, spec: EnvSpec, seeds: int) -> None:
+def prepare(programs: Programs, agent: Agent, layout: Layout) -> None:
     """Have everything that this run will call compiled in the background, in the order in which it will be needed."""
+    config, spec, seeds = layout.config, layout.sizes, layout.size
     state, memory, carry = programs.init.outputs()
     programs.init.prepare()
     number, flag, real = (jax.ShapeDtypeStruct((), dtype) for dtype in (jnp.int32, jnp.bool_, jnp.float32))
@@ -47,10 +48,10 @@ def prepare(programs: Programs, agent: Agent, config: Config, spec: EnvSpec, see
     programs.update.prepare(state, memory, number, number)
     programs.plan.prepare(*acting(1))
     if not config.ceiling:
-        rows = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), empty_rows(config, spec))
-        programs.select.prepare(state, memory, number, number)
-        programs.judge.prepare(state, number, rows)
-        programs.remember.prepare(memory.preferences, number, rows)
+        rows = jax.tree.map(lambda x: of(*x.shape, dtype=x.dtype), empty_rows(layout))
+        programs.select.prepare(state, memory, counter, number, number)
+        programs.judge.prepare(state, rows)
+        programs.remember.prepare(memory.preferences, rows)
         programs.react.prepare(*acting(1))
         if agent.fit is not None:
             programs.fit.prepare(state, memory, of(dtype=jnp.bool_), number)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ubp2 import replay as replay_
 from ubp2.config.schema import given
-from ubp2.envs.base import EnvSpec, Lost, VectorEnv
+from ubp2.envs.base import EnvSpec, Faulty, Lost, VectorEnv
 from ubp2.envs.visual import is_visual
 from ubp2.errors import UserError
 from ubp2.preference.store import Answered
@@ -116,23 +116,23 @@ def save(crew: Crew, programs: Programs, state: State) -> None:
     device.health.check(crew, device.agent, counters.decision + 1)
     metrics = device.metrics or {k: np.zeros(v.shape, v.dtype) for k, v in programs.update.outputs()[1].items()}
     held = jax.device_get((device.agent, device.carry, metrics))
-    for i, member in enumerate(crew.members):
-        for name in not_finite(take(held, i)):
-            raise UserError(
-                f"{name} of the agent of seed {member.seed} is not finite at decision {counters.decision}; the "
-                f"checkpoints before it are intact in {member.run.checkpoints}; look at {member.run.folder}"
-            )
-    spec = crew.envs.spec._asdict()  # so that the agent can be loaded without its environment
 
     def write(seed: int) -> None:
-        member, arrays = crew.members[seed], checkpoint.flatten(take(held, seed))
+        member, own = crew.members[seed], take(held, seed)
+        for name in not_finite(own):
+            raise UserError(
+                f"{name} of the agent of {crew.name(seed)} is not finite at decision {counters.decision}; the "
+                f"checkpoints before it are intact in {member.run.checkpoints}; look at {member.run.folder}"
+            )
+        spec = member.spec._asdict()  # so that the agent can be loaded without its environment
+        arrays = checkpoint.flatten(own)
         arrays |= {f"current/{name}": array for name, array in state.ongoing.arrays(seed).items()}
         meta = counters.of(seed) | {"seed": int(state.ongoing.seed[seed]), "environment": spec}
         meta["metrics_position"] = member.metrics.position()
         meta["learned"] = bool(device.metrics)  # else those that are saved are zeros
         checkpoint.save(member.run.checkpoints, counters.decision, arrays, meta, crew.config.checkpoint.keep)
 
-    crew.each(write, range(crew.size))
+    crew.each(write, crew.working)
 
 
 def check_environment(trained: EnvSpec, here: EnvSpec, *, going_on: bool = False) -> None:
@@ -163,7 +163,7 @@ def restore(crew: Crew, programs: Programs, saved: Sequence[checkpoint.Checkpoin
     for seed, member in enumerate(crew.members):
         _require(member.run.episodes, "episodes", len(member.archive), counters, counters.episode[seed])
         _require(member.run.labels, "labels", len(session.merged(answers[seed])), counters, counters.labels[seed])
-    ongoing = Ongoing.empty(crew.size, crew.envs.spec)
+    ongoing = Ongoing.empty(crew.size, crew.sizes)
     agent, _, carry = programs.init.outputs()
     like = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (agent, carry, programs.update.outputs()[1])
@@ -180,7 +180,7 @@ def restore(crew: Crew, programs: Programs, saved: Sequence[checkpoint.Checkpoin
     # Put together on the host: on the device the parts and the whole would take twice the memory of the replay.
     parts = [jax.device_get(remembered(crew, seed, ongoing)) for seed in range(crew.size)]
     held = jax.tree.map(lambda *own: jnp.array(np.stack(own)), *parts)
-    preferences = session.relearned(crew.config, crew.envs.spec, programs, answers)
+    preferences = session.relearned(crew.layout, programs, answers)
     return State(counters, Device(agent, held._replace(preferences=preferences), carry, metrics), ongoing)
 
 
@@ -206,9 +206,9 @@ def remembered(crew: Crew, seed: int, ongoing: Ongoing) -> Memory:
 
     Episodes are read from the disk one at a time, so that a long run is not in memory twice.
     """
-    spec, archive = crew.envs.spec, crew.members[seed].archive
+    archive = crew.members[seed].archive
     # Handed to the host at once, so that the device does not hold the empty one beside what it becomes.
-    empty = jax.device_get(memory(crew.config, spec.obs_dim, spec.action_dim, spec.episode_decisions))
+    empty = jax.device_get(memory(crew.layout.config, *crew.layout.sizes))
     current = ongoing.episode(seed, len(archive))
     current = current._replace(obs=current.obs[:-1])  # where it stands now is not in the replay yet
     rewards = empty.true_rewards
@@ -225,34 +225,40 @@ def replay_current(crew: Crew, ongoing: Ongoing) -> list[int]:
     """
     while True:
         try:
-            differ = _replayed(crew.envs, ongoing)
+            differ = _replayed(crew.envs, ongoing, crew.working)
             break
+        except Faulty as error:
+            for each in error.all:
+                crew.fail(each.index, each)
         except Lost as lost:
             crew.replace(lost)
             if crew.stopping():
                 return []  # nobody will step them
-    if differ and not is_visual(crew.config.env):
-        raise UserError(
+    if is_visual(crew.config.env):
+        return differ
+    for i in differ:
+        sentence = (
             "the environment does not repeat itself: the episode in progress at the checkpoint, simulated again from "
             "its seed and actions, gave other observations; check that reset(seed=...) seeds everything random in it"
         )
-    return differ
+        crew.fail(i, UserError(sentence))
+    return []
 
 
-def _replayed(envs: VectorEnv, ongoing: Ongoing) -> list[int]:
+def _replayed(envs: VectorEnv, ongoing: Ongoing, which: Sequence[int]) -> list[int]:
     """Simulate the episodes in progress; the members for which they were not the same.
 
     One without a decision begins here: a run that was stopped may not have waited for its first observation.
     """
-    envs.send_resets({i: int(seed) for i, seed in enumerate(ongoing.seed)})
+    envs.send_resets({i: int(ongoing.seed[i]) for i in which})
     begun, differ = envs.receive_resets(), set[int]()
     for i, obs in begun.items():
         if ongoing.length[i] == 0:
             ongoing.begin(i, int(ongoing.seed[i]), obs)
         elif not np.array_equal(obs, ongoing.obs[i, 0]):
             differ.add(i)
-    for step in range(int(ongoing.length.max())):
-        behind = np.flatnonzero(ongoing.length > step).tolist()
+    for step in range(int(ongoing.length[list(which)].max())):
+        behind = [i for i in which if ongoing.length[i] > step]
         envs.send(ongoing.action[:, step], behind)
         seen = envs.receive().obs
         differ |= {i for i in behind if not np.array_equal(seen[i], ongoing.obs[i, step + 1])}

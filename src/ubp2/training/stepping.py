@@ -8,6 +8,8 @@ that takes the place has a seed of its own: one that kills its simulator should 
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import numpy as np
 
@@ -25,22 +27,28 @@ __all__ = ["begin", "discard", "receive", "send_resets"]
 def receive(crew: Crew, state: State, action: np.ndarray) -> tuple[Step, list[int]]:
     """What the decision [S, A] led to, and the members whose environment was lost over it.
 
-    Those stand where they stood, without reward or end, until `discard`.
+    Those stand where they stood, without reward or end, until `discard`; and so do members that have failed.
     """
     try:
-        return crew.envs.receive(), []
+        step, gone = crew.envs.receive(), []
     except Faulty as error:
-        own = state.ongoing.arrays(error.index)
-        actions = np.concatenate([own["action"], action[error.index][None]])
-        raise _at_fault(crew, state, error, int(state.ongoing.seed[error.index]), own["obs"], actions) from error
+        for each in error.all:
+            crew.blame(each.index, partial(_while_stepping, crew, state, each, action))
+        step, gone = error.step, crew.replace(error.lost) if error.lost else []
     except Lost as lost:
-        crew.replace(lost)
-        step, gone = lost.step, lost.indices
-        assert step is not None
-    step.obs[gone] = state.ongoing.now()[gone]
+        step, gone = lost.step, crew.replace(lost)
+    assert step is not None
+    still = sorted({*gone, *crew.failed})
+    step.obs[still] = state.ongoing.now()[still]
     for array in (step.true_reward, step.terminated, step.truncated, step.success):
-        array[gone] = 0
+        array[still] = 0
     return step, gone
+
+
+def _while_stepping(crew: Crew, state: State, error: Faulty, action: np.ndarray) -> UserError:
+    own = state.ongoing.arrays(error.index)
+    actions = np.concatenate([own["action"], action[error.index][None]])
+    return _at_fault(crew, state, error, int(state.ongoing.seed[error.index]), own["obs"], actions)
 
 
 def discard(crew: Crew, state: State, gone: list[int], why: str = "its environment was lost") -> None:
@@ -48,7 +56,7 @@ def discard(crew: Crew, state: State, gone: list[int], why: str = "its environme
     counters, device = state.counters, state.device
     for i in gone:
         crew.progress.note(
-            f"the episode of seed {crew.members[i].seed} is discarded after {state.ongoing.length[i]} decisions: {why}"
+            f"the episode of {crew.name(i)} is discarded after {state.ongoing.length[i]} decisions: {why}"
         )
     counters.restarts[gone] += 1
     seeds = {i: _seed(crew, state, i) for i in gone}
@@ -60,6 +68,7 @@ def discard(crew: Crew, state: State, gone: list[int], why: str = "its environme
 
 def send_resets(crew: Crew, state: State, members: list[int]) -> dict[int, int]:
     """Let the environments of these members begin their next episode; returns the seeds, for `begin`."""
+    members = [i for i in members if i not in crew.failed]
     seeds = {i: episode_seed(crew.members[i].seed, int(state.counters.episode[i])) for i in members}
     crew.envs.send_resets(seeds)
     return seeds
@@ -70,15 +79,17 @@ def begin(crew: Crew, state: State, seeds: dict[int, int]) -> None:
     try:
         begun, lost = crew.envs.receive_resets(), None
     except Faulty as error:
-        raise _at_fault(crew, state, error, seeds[error.index]) from error
+        for each in error.all:
+            crew.blame(each.index, partial(_at_fault, crew, state, each, seeds[each.index]))
+        begun, lost = error.observations, error.lost
     except Lost as error:
         begun, lost = error.observations, error
     for i, obs in begun.items():
         state.ongoing.begin(i, seeds[i], obs)
     if lost is not None:
-        crew.replace(lost)
-        state.counters.restarts[lost.indices] += 1
-        _begin_anew(crew, state, {i: _seed(crew, state, i) for i in lost.indices})
+        gone = crew.replace(lost)
+        state.counters.restarts[gone] += 1
+        _begin_anew(crew, state, {i: _seed(crew, state, i) for i in gone})
 
 
 def _begin_anew(crew: Crew, state: State, seeds: dict[int, int]) -> None:
@@ -109,7 +120,7 @@ def _at_fault(crew: Crew, state: State, error: Faulty, seed: int, *episode: np.n
     """The error of an environment, with what makes it again saved: the seed and, where it had begun, the episode."""
     i, t = error.index, state.counters.decision
     arrays = {"seed": np.asarray(seed), **dict(zip(("obs", "action"), episode, strict=False))}
-    facts = {"what": "environment", "env": crew.config.env, "index": i, "error": str(error)}
+    facts = {"what": "environment", "env": crew.members[i].config.env, "index": i, "error": str(error)}
     path = evidence.write(crew.members[i].run, t, facts, arrays)
     return UserError(
         f"{error}; this was environment {i} at decision {t} of the run, the seed and the actions of its episode are in "

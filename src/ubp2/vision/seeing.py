@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import jax
 import numpy as np
 
-from ubp2.envs.base import EnvSpec, Lost, VectorEnv
+from ubp2.envs.base import EnvSpec, Faulty, Lost, VectorEnv
 from ubp2.errors import UserError
 from ubp2.types import Step
 from ubp2.vision.encoders import Encoder
@@ -81,7 +81,8 @@ class Seeing:
     def __init__(self, envs: VectorEnv, encoder: Encoder, frames: int, keep: bool = False) -> None:
         """`keep`: remember the frames of the episodes in progress, for `reel`."""
         self.encoder, self.size = encoder, envs.size
-        self.spec = seen_spec(envs.spec, frames, encoder.features)
+        self.specs = [seen_spec(spec, frames, encoder.features) for spec in envs.specs]
+        self.spec = self.specs[0]
         self._envs, self._stepping = envs, range(envs.size)
         self._stack = Stack(encoder, envs.spec.pixels, frames, envs.size)
         self._reels: list[list[np.ndarray]] | None = [[] for _ in range(envs.size)] if keep else None
@@ -101,8 +102,8 @@ class Seeing:
     def receive_resets(self) -> dict[int, np.ndarray]:
         try:
             return self._begun(self._envs.receive_resets())
-        except Lost as lost:
-            lost.observations = self._begun(lost.observations)
+        except (Lost, Faulty) as error:
+            error.observations = self._begun(error.observations)
             raise
 
     def _begun(self, frames: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
@@ -118,9 +119,9 @@ class Seeing:
     def receive(self) -> Step:
         try:
             return self._seen(self._envs.receive())
-        except Lost as lost:
-            assert lost.step is not None
-            lost.step = self._seen(lost.step)
+        except (Lost, Faulty) as error:
+            assert error.step is not None
+            error.step = self._seen(error.step)
             raise
 
     def _seen(self, step: Step) -> Step:
