@@ -55,6 +55,8 @@ _ABOVE_ZERO = (
     "sac.alpha_learning_rate",
     "planner.temperature",
     "planner.min_std",
+    "model.obs_floor",
+    "model.obs_limit",
 )
 _AT_LEAST_ZERO = (
     "seed",
@@ -72,6 +74,7 @@ _AT_LEAST_ZERO = (
     "optimism.lambda_reward",
     "optimism.lambda_dynamics",
     "optimism.lambda_value",
+    "model.obs_tail",
     "preferences.first",
     "preferences.budget",
     "preferences.imported",

@@ -87,9 +87,9 @@ def _blind_to_actions(members: MLP, state_dim: int) -> MLP:
     return eqx.tree_at(lambda m: m.weights[0], members, members.weights[0].at[:, state_dim:].set(0.0))
 
 
-def encode(model: WorldModel, stats: Normalizer, obs: Array) -> Array:
+def encode(config: ModelConfig, model: WorldModel, stats: Normalizer, obs: Array) -> Array:
     """Observations [..., D] to model states [..., Z]."""
-    normal = normalizer.normalize(stats, obs)
+    normal = normalizer.normalize(config, stats, obs)
     return normal if model.encoder is None else simnorm(model.encoder(normal))
 
 
