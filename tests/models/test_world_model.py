@@ -52,10 +52,32 @@ def case(request: pytest.FixtureRequest, config: Config) -> Case:
 def step(model: WorldModel, number: int, z: np.ndarray, action: np.ndarray) -> np.ndarray:
     """One dynamics member on its own: what it adds to an observation, or a softmax of eights in latent space."""
     output = numpy_mlp(member(model.dynamics, number), np.concatenate([z, action], -1))
-    if model.encoder is None:
-        return z + output
+    return z + output if model.encoder is None else squeezed(output)
+
+
+def squeezed(output: np.ndarray) -> np.ndarray:
+    """A softmax of eights."""
     groups = np.exp(output.reshape(*output.shape[:-1], -1, 8))
     return (groups / groups.sum(-1, keepdims=True)).reshape(output.shape)
+
+
+def test_a_latent_comes_from_linear_layernorm_and_simnorm(config: Config) -> None:
+    """As in TD-MPC2, in encoder and dynamics: the size of the last linear layer does not count, its LayerNorm does."""
+    model_config = dataclasses.replace(config.model, space="latent")
+    made, _ = quick_jit(partial(world_model.init, model_config, OBS, ACTION))(jax.random.key(0))
+    assert made.encoder is not None and len(made.encoder.scales) == len(made.encoder.weights) == 2
+    assert len(made.dynamics.scales) == len(made.dynamics.weights) and len(made.reward.scales) < len(made.reward.weights)
+    model, obs = noisy(made, 0.3), inputs(COUNT, OBS)
+    stats = normalizer.Normalizer(jnp.array(4.0), jnp.zeros(OBS), jnp.full(OBS, 4.0))
+    encode = quick_jit(partial(world_model.encode, model_config))
+    z = np.asarray(encode(model, stats, obs))
+    np.testing.assert_allclose(z, squeezed(numpy_mlp(model.encoder, obs)), atol=1e-5)
+    louder = eqx.tree_at(lambda m: (m.weights[-1], m.biases[-1]), model.encoder, replace_fn=lambda p: 50 * p)
+    np.testing.assert_allclose(encode(eqx.tree_at(lambda m: m.encoder, model, louder), stats, obs), z, atol=1e-4)
+    next_members, action = quick_jit(world_model.next_members), inputs(COUNT, ACTION, seed=1)
+    louder = eqx.tree_at(lambda m: (m.weights[-1], m.biases[-1]), model.dynamics, replace_fn=lambda p: 50 * p)
+    same, loud = (next_members(own, z, action) for own in (model, eqx.tree_at(lambda m: m.dynamics, model, louder)))
+    np.testing.assert_allclose(same, loud, atol=1e-4)
 
 
 def test_rollout_equals_a_loop_over_members_and_steps(case: Case) -> None:
