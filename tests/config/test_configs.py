@@ -205,14 +205,6 @@ def test_runs_of_the_first_version_can_be_read() -> None:
         from_dict({"preferences": {"teacher": "orcle"}})
 
 
-def test_runs_of_before_keep_their_normaliser() -> None:
-    """Their folder does not name the settings; a new run with the same file has those of today."""
-    file = Path(__file__).parents[1] / "data/format-1/ubp2/config.yaml"
-    before, today = load_yaml(file, own_names=True).model, load_yaml(file).model
-    assert (before.obs_floor, before.obs_limit, before.obs_tail) == (0.01, 10.0, 0.0)
-    assert (today.obs_floor, today.obs_limit, today.obs_tail) == (0.05, 5.0, 1.0)
-
-
 WRONG: list[tuple[Any, str]] = [
     (
         {"planner": {"horizont": 3}},
