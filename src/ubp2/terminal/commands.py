@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import tyro
 
 from ubp2.bench import options
+from ubp2.config.checking import notes
 from ubp2.config.presets import DEFAULT_PRESET
 from ubp2.config.schema import Config
 from ubp2.errors import UserError, unknown_name
@@ -160,7 +161,8 @@ def _trained(args: Train) -> Outcome:
         return Outcome(_result_data(result), text, CHECKPOINTED)
     runs = getattr(result, "runs", None)
     many, of = (f"{len(runs)} seeds, ", " in all") if runs else ("", "")
-    lines = [f"finished: {many}{result.decisions} decisions, {result.labels} labels{of}"]
+    told = [] if args.resume else notes(args.config)
+    lines = [*told, f"finished: {many}{result.decisions} decisions, {result.labels} labels{of}"]
     lines += [*(["mean over the seeds"] if runs else []), *_evaluation_lines(result.evaluation)]
     lines.append(f"run folder{'s' if runs else ''}: {result.folder}{'/s*' if runs else ''}")
     return Outcome(_result_data(result), "\n".join(lines))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ubp2.config.checking import notes
 from ubp2.config.files import to_dict
 from ubp2.storage import population
 from ubp2.storage.runs import Run, read_metrics
@@ -39,6 +40,7 @@ def _run(run: Path) -> dict[str, Any]:
         "of": config.steps,
         "labels": max(used, default=0),
         "evaluation": evaluations[-1] if evaluations else {},
+        **({"notes": told} if (told := notes(config)) else {}),
         "config": to_dict(config),
     }
 
@@ -47,8 +49,9 @@ def _population(folder: Path) -> dict[str, Any]:
     """What is common, then each member."""
     members = {path.name: _run(path) for path in population.members(folder)}
     configs = [own.pop("config") for own in members.values()]
+    told = [own.pop("notes", []) for own in members.values()][0]
     common = {"run": folder, "seeds": len(members), "labels": sum(own["labels"] for own in members.values())}
-    return {**common, "members": members, "config": configs[0]}
+    return {**common, "members": members, **({"notes": told} if told else {}), "config": configs[0]}
 
 
 def lines(data: Mapping[str, Any], indent: str = "") -> list[str]:
