@@ -142,7 +142,7 @@ def _study(entry: Any, defaults: Mapping[str, Any], path: Path) -> Study:
     if not cells:
         raise UserError(f"{where} has no cells; give it 'envs' with 'variants', or 'cells'")
     first, count = _seeds(entry["seeds"], where)
-    evaluation = entry["evaluation"]
+    evaluation = entry["evaluation"] if isinstance(entry["evaluation"], Mapping) else {}
     numbers = [entry["decisions"], evaluation.get("every"), evaluation.get("episodes")]
     if not all(isinstance(number, int) and number > 0 for number in numbers):
         raise UserError(f"{where}: decisions and evaluation (every, episodes) must be whole numbers above 0")
@@ -197,7 +197,8 @@ def _envs(envs: Any, where: str) -> list[str]:
 
 def _seeds(seeds: Any, where: str) -> tuple[int, int]:
     """First seed and count; a number alone is the count."""
-    first, count = (0, seeds) if isinstance(seeds, int) else (seeds.get("first", 0), seeds.get("count"))
+    table = seeds if isinstance(seeds, Mapping) else {"count": seeds}
+    first, count = table.get("first", 0), table.get("count")
     if not isinstance(count, int) or count < 1 or not isinstance(first, int) or first < 0:
         raise UserError(f"{where}: seeds must be a count, or a table of first and count, got {seeds!r}")
     return first, count

@@ -109,4 +109,5 @@ def unpack(folder: Path, site: Path) -> int:
 
 def use(site: Path) -> str:
     """The line that makes a shell find the unzipped wheels and this checkout."""
-    return f"export MUJOCO_GL=disable PYTHONPATH={Path('src').resolve()}:{site.resolve()}"
+    source = Path(__file__).resolve().parents[2] / "src"
+    return f"export MUJOCO_GL=disable PYTHONPATH={source}:{site.resolve()}"
