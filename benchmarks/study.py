@@ -4,6 +4,7 @@
     python benchmarks/study.py next --minutes 27 --out DIR [--calls 1] [--results FOLDER] [--dry-run]
     python benchmarks/study.py run NAME [NAME ...] --minutes 27 --out DIR [--dry-run]
     python benchmarks/study.py collect DIR
+    python benchmarks/study.py table NAME [NAME ...] [--at 10000 40000]
     python benchmarks/study.py pack --python 3.12 --platform linux_x86_64 --out FOLDER [--have jax numpy ...]
     python benchmarks/study.py unpack FOLDER [--into SITE]
 
@@ -11,8 +12,8 @@
 together with those that fit into its program; the same command goes on where it was stopped, and --calls N packs what
 takes N calls of so many minutes. `run` trains the named ones, whether they fit or not. Both write DIR/results/NAME.csv
 and NAME.json (or into --results), and keep run folders in DIR/runs. `collect` merges results into
-benchmarks/results/studies/ and marks the queue. `pack` fetches the wheels for a machine without a network, and
-`unpack` unzips them there.
+benchmarks/results/studies/ and marks the queue; `table` prints them as Markdown. `pack` fetches the wheels for a
+machine without a network, and `unpack` unzips them there.
 """
 
 from __future__ import annotations
@@ -109,6 +110,13 @@ def collect(args: argparse.Namespace) -> None:
     print("\n".join(collecting.collect(args.folder, args.results, args.queue)))
 
 
+def table(args: argparse.Namespace) -> None:
+    """Collected results as Markdown."""
+    from studies import tables
+
+    print("\n\n".join(tables.table(args.results / f"{name}.csv", args.at) for name in args.names))
+
+
 def pack(args: argparse.Namespace) -> None:
     """Fetch wheels."""
     constraints = HERE.parent / "constraints.txt"
@@ -166,7 +174,10 @@ def _parser() -> argparse.ArgumentParser:
     listing = add("list", show, "show the queue")
     collecting = add("collect", collect, "put results into benchmarks/results/studies/ and mark the queue")
     collecting.add_argument("folder", type=Path, metavar="DIR", help="the --out or --results of a call")
-    for command in (listing, collecting):
+    telling = add("table", table, "print results as Markdown")
+    telling.add_argument("names", nargs="+", metavar="NAME")
+    telling.add_argument("--at", type=int, nargs="+", help="decisions to show; the last unless given")
+    for command in (listing, collecting, telling):
         command.add_argument("--results", type=Path, default=HERE / "results" / "studies")
     following = add("next", go, "train the first open studies that fit into one program")
     naming = add("run", go, "train the studies of these names")
