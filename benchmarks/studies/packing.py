@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import statistics
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from studies.queue import NEEDS_CODE, Cell, Study, unknown_settings
@@ -78,12 +78,19 @@ class Plan:
         folders = {config: folder for folder, config in configs.items()}
         for cell, seed in study.runs():
             config = study.config(cell, seed)
-            task = cell.env.rpartition("/")[2]
-            own = re.sub(r"[^\w.]+", "-", f"{task}-{cell.method}")
-            folder = folders.setdefault(config, f"{study.name}/{own}/s{seed}")
-            configs[folder] = config
-            members.append(Member(study.name, cell, seed, folder))
+            if config not in folders:
+                folders[config] = _folder(study, cell, seed, configs)
+                configs[folders[config]] = config
+            members.append(Member(study.name, cell, seed, folders[config]))
         return Plan([*self.studies, study], members, configs, self.left_out)
+
+
+def _folder(study: Study, cell: Cell, seed: int, taken: Collection[str]) -> str:
+    """A folder of task, method and seed; methods whose names differ in signs alone are numbered."""
+    task = cell.env.rpartition("/")[2]
+    own = re.sub(r"[^A-Za-z0-9_.]+", "-", f"{task}-{cell.method}").strip("-.")
+    names = (f"{study.name}/{own}{number}/s{seed}" for number in ("", *(f"-{n}" for n in range(2, 100))))
+    return next(name for name in names if name not in taken)
 
 
 def program_key(config: Config) -> Hashable:

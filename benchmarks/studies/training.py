@@ -19,6 +19,7 @@ import curves
 from studies.packing import Plan
 from ubp2.config.schema import Config
 from ubp2.errors import UserError
+from ubp2.storage.population import is_population
 from ubp2.storage.runs import Run, read_metrics, write_json
 
 __all__ = ["LARGEST", "SPARE", "Trainer", "going_on", "source_digest", "standing", "train", "write_results"]
@@ -82,19 +83,20 @@ def train(
 ) -> list[Path]:
     """Begin, or go on; raw scores are written whatever happens, and the paths of their files returned."""
     begun = going_on(out)
-    fresh, timing, start = begun is None, None, time.monotonic()
+    fresh, start = begun is None, time.monotonic()
     begun = begun or _begin(plan, out, estimated)
     try:
-        if not any((out / "runs").glob("**/config.yaml")):
+        if not is_population(out / "runs"):  # also after a kill while its folders were made
             trainer.train(plan.configs, out=out / "runs", minutes=minutes)
         elif not _finished(begun, out):
             fresh = False
             trainer.resume(out / "runs", minutes=minutes)
         if fresh and _finished(begun, out):  # what was stopped in between tells no rate
             seconds = round(time.monotonic() - start, 1)
-            timing = {"seconds": seconds, "estimated": begun["estimated"], "members": begun["runs"]}
+            begun["timing"] = {"seconds": seconds, "estimated": begun["estimated"], "members": begun["runs"]}
+            write_json(out / "plan.json", begun)
     finally:
-        written = write_results(begun, out, results, command, timing)
+        written = write_results(begun, out, results, command)
     return written
 
 
@@ -111,9 +113,7 @@ def standing(out: Path) -> str:
     return "\n".join(lines)
 
 
-def write_results(
-    begun: Mapping[str, Any], out: Path, results: Path, command: str, timing: Mapping[str, Any] | None = None
-) -> list[Path]:
+def write_results(begun: Mapping[str, Any], out: Path, results: Path, command: str) -> list[Path]:
     """One CSV and one JSON a study; each must be small enough to come back from a machine."""
     written = []
     for name, about in begun["studies"].items():
@@ -130,7 +130,14 @@ def write_results(
             reached = {"decisions": _trained(out, member), "evaluated": _evaluated(out, member)}
             runs.append({**member, **reached, **{key: infos[-1][key] for key in ("started", "source")}})
         shared = {key: infos[0][key] if infos else None for key in ("versions", "device", "source")}
-        tells = {"study": name, **about, "command": command, "timing": timing, **shared, "digest": source_digest()}
+        tells = {
+            "study": name,
+            **about,
+            "command": command,
+            "timing": begun.get("timing"),
+            **shared,
+            "digest": source_digest(),
+        }
         curves.write(results / f"{name}.csv", rows)
         write_json(results / f"{name}.json", {**tells, "runs": runs})
         for path in (results / f"{name}.csv", results / f"{name}.json"):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ubp2.config.schema import Config
+from ubp2.storage.database import POPULATION
 from ubp2.storage.runs import Metrics, Run
 
 __all__ = ["QUEUE", "Trainer"]
@@ -45,6 +46,7 @@ class Trainer:
             with contextlib.closing(Run.create(out / folder, config)):
                 pass
             self._evaluate(out / folder, 0)
+        (out / POPULATION).write_text("{}", encoding="utf-8")
 
     def resume(self, out: Path, *, minutes: float) -> None:
         self.calls.append("resume")

@@ -125,6 +125,15 @@ def test_members_that_may_differ_share_a_program(
     assert packing.program_key(preset("best", "toy/reach")) != base
 
 
+def test_methods_whose_names_differ_in_signs_have_folders_of_their_own(
+    queue: ModuleType, packing: ModuleType, path: Path
+) -> None:
+    own = "variants: {a+b: {training.rho: 0.5}, a b: {}}"
+    path.write_text(QUEUE.replace("variants: {best: {}}", own, 1), encoding="utf-8")
+    folders = list(packing.plan_of(queue.load(path)[:1]).configs)
+    assert folders == [f"first/door-close-a-b{more}/s{seed}" for more in ("", "-2") for seed in (0, 1)]
+
+
 def test_times_are_corrected_by_what_was_measured(packing: ModuleType) -> None:
     assert packing.measured([{"timing": None}]) == 1.0
     told = [{"timing": {"seconds": seconds, "estimated": 100.0}} for seconds in (110, 150, 400)]

@@ -136,6 +136,10 @@ def test_the_command_trains_what_fits(
     assert study.main(["run", "first", *words]) == 0
     assert "first: 2 of 2 runs evaluated at 2,000 decisions" in capsys.readouterr().out
     assert sorted(each.name for each in (tmp_path / "here").iterdir()) == ["first.csv", "first.json"]
+    assert study.main(["next", *words]) == 0, "what has begun goes on, and is already done"
+    assert trainer.calls == ["train"]
+    about = json.loads((tmp_path / "here" / "first.json").read_text(encoding="utf-8"))
+    assert about["timing"]["estimated"] > 60
     assert study.main(["run", "second", *words]) == 2
     assert "has begun first" in capsys.readouterr().err
     assert study.main(["next", "--minutes", "0.6", *words]) == 2
