@@ -83,7 +83,8 @@ def go(args: argparse.Namespace) -> None:
     elif args.command_name == "run":
         plan = packing.plan_of(queue.find(studies, args.names))
     else:
-        plan = packing.pack(studies, args.minutes * args.calls, correction)
+        again = (args.calls - 1) * packing.START / 60  # every call starts and compiles anew
+        plan = packing.pack(studies, args.minutes * args.calls - again, correction)
     if len(plan.studies) > packing.MOST_STUDIES:
         raise UserError(f"at most {packing.MOST_STUDIES} studies at a time, two files each; got {len(plan.studies)}")
     seconds = plan.seconds(correction)

@@ -15,8 +15,9 @@ from ubp2.config.schema import Config
 from ubp2.config.switching import switched
 from ubp2.errors import UserError
 
-__all__ = ["MOST_STUDIES", "Member", "Plan", "estimate", "measured", "pack", "plan_of", "program_key"]
+__all__ = ["MOST_STUDIES", "START", "Member", "Plan", "estimate", "measured", "pack", "plan_of", "program_key"]
 
+DEVICE = "H200"
 START = 90.0  # seconds: worker processes, compilation
 # Milliseconds of a decision: 4.5 + 0.34 N for N members of `best` on an H200 with 16 cores, of which 48 took 20.9 (plan
 # 9.3, update 14.4). Sizes scale it: N members of `paper` then take 4.5 + 1.2 N, and docs/reproduce.md has 4.5 + 1.08 N.
@@ -138,8 +139,8 @@ def estimate(configs: Sequence[Config]) -> float:
 
 
 def measured(abouts: Sequence[Mapping]) -> float:
-    """Factor on estimates: the median of measured over estimated times, of studies that ran through in one go."""
-    timings = [about["timing"] for about in abouts if about.get("timing")]
+    """Factor on estimates: the median of measured over estimated times, of studies that an H200 ran in one go."""
+    timings = [about["timing"] for about in abouts if about.get("timing") and DEVICE in about["device"]]
     ratios = [timing["seconds"] / timing["estimated"] for timing in timings if timing["estimated"] > 0]
     return statistics.median(ratios) if ratios else 1.0
 

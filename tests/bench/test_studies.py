@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -136,8 +138,18 @@ def test_methods_whose_names_differ_in_signs_have_folders_of_their_own(
 
 def test_times_are_corrected_by_what_was_measured(packing: ModuleType) -> None:
     assert packing.measured([{"timing": None}]) == 1.0
-    told = [{"timing": {"seconds": seconds, "estimated": 100.0}} for seconds in (110, 150, 400)]
+    told = [{"device": "NVIDIA H200", "timing": {"seconds": own, "estimated": 100.0}} for own in (110, 150, 400)]
     assert packing.measured(told) == 1.5
+    assert packing.measured([{**each, "device": "cpu"} for each in told]) == 1.0
+
+
+def test_the_commands_of_the_page_are_understood(study: ModuleType, queue: ModuleType) -> None:
+    page = (BENCHMARKS.parent / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^python3? benchmarks/study\.py (.*)$", page, re.MULTILINE)
+    assert len(lines) >= 8
+    for line in lines:
+        parsed = study._parser().parse_args(shlex.split(line, comments=True))
+        queue.find(queue.load(), getattr(parsed, "names", []))
 
 
 def test_a_mark_changes_two_lines_and_no_other(queue: ModuleType, path: Path) -> None:
