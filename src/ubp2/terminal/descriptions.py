@@ -49,7 +49,7 @@ def _population(folder: Path) -> dict[str, Any]:
     """What is common, then each member."""
     members = {path.name: _run(path) for path in population.members(folder)}
     configs = [own.pop("config") for own in members.values()]
-    told = [own.pop("notes", []) for own in members.values()][0]
+    told = next(iter([own.pop("notes", []) for own in members.values()]), [])
     common = {"run": folder, "seeds": len(members), "labels": sum(own["labels"] for own in members.values())}
     return {**common, "members": members, **({"notes": told} if told else {}), "config": configs[0]}
 
