@@ -331,7 +331,7 @@ def _named(configs: Sequence[Config], seeds: int) -> dict[str, Config]:
             raise UserError(f"expected configurations, got {type(config).__name__}; ubp2.preset() makes one")
         agent = config.agent.replace(":", "-") + (f"-{config.ablation}" if config.ablation else "")
         for own in _seeded(config, seeds):
-            task = own.env.replace("/", "-")
+            task = own.env.replace("/", "-").replace(":", "-")
             names = (f"{task}/{agent}{number}/s{own.seed}" for number in ("", *(f"-{n}" for n in range(2, 10**6))))
             named[next(name for name in names if name not in named)] = own
     return named

@@ -32,6 +32,31 @@ TINY = {
     "settings": SETTINGS,
 }
 
+# Environments of a user's own, for `gym/twins:<id>`: one as large as toy/reach, and one larger.
+TWINS = """
+import gymnasium
+import numpy as np
+from ubp2.envs.toy import DECISIONS, Reach
+
+
+class Slow(Reach):
+    def step(self, action):
+        return super().step(0.5 * np.asarray(action))
+
+
+class Wide(Reach):
+    def __init__(self):
+        super().__init__()
+        self.observation_space = gymnasium.spaces.Box(-2.0, 2.0, (5,), np.float32)
+
+    def _observe(self):
+        return np.append(super()._observe(), np.float32(0.0))
+
+
+for kind in (Slow, Wide):
+    gymnasium.register(f"{kind.__name__}-v0", kind, max_episode_steps=DECISIONS)
+"""
+
 
 def write(folder: Path, **changes: Any) -> Path:
     path = folder / "tiny.yaml"
@@ -39,12 +64,18 @@ def write(folder: Path, **changes: Any) -> Path:
     return path
 
 
+def twins(folder: Path) -> Path:
+    """A folder in which `gym/twins:Slow-v0` and `gym/twins:Wide-v0` are environments."""
+    (folder / "twins.py").write_text(TWINS, encoding="utf-8")
+    return folder
+
+
 def sweep(*words: Path | str) -> list[str]:
     return [sys.executable, "-m", "ubp2", "sweep", *map(str, words)]
 
 
-def ran(*words: Path | str, seconds: float = 600) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(sweep(*words), capture_output=True, text=True, timeout=seconds)
+def ran(*words: Path | str, seconds: float = 600, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(sweep(*words), capture_output=True, text=True, timeout=seconds, cwd=cwd)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -201,11 +202,16 @@ def _parse_train(arguments: list[str]) -> commands.Train | None:
     arguments = _spelled_out(arguments)
     asked, (arguments, named) = settings_named(arguments), _own_functions(arguments)
     resume = _peek(arguments, "--resume")
+    if _peek(arguments, "--population") is not None:
+        return _parse_program(arguments)
+    envs = _values(arguments, "--env")
     if resume is None:
-        parsed = _parse("train", arguments, commands.Train(config=overridden(_base_config(arguments), named)))
-        if parsed is not None:
-            check_asked(parsed.config, asked)
-        return parsed
+        _check_envs(envs)
+        each = [_parse_new(_with_env(arguments, env), named, asked) for env in envs or [None]]
+        first = each[0]
+        if first is None or len(each) == 1:
+            return first
+        return replace(first, configs=tuple(own.config for own in each if own is not None))
     for flag in ("--preset", "--config"):
         if _peek(arguments, flag) is not None:
             raise UserError(f"--resume goes on with the configuration of the run; leave out {flag}")
@@ -220,6 +226,54 @@ def _parse_train(arguments: list[str]) -> commands.Train | None:
     if parsed is not None:
         check_resumable(saved, parsed.config)
     return parsed
+
+
+def _parse_new(arguments: list[str], named: Mapping[str, str], asked: set[str]) -> commands.Train | None:
+    """A new run of one environment."""
+    parsed = _parse("train", arguments, commands.Train(config=overridden(_base_config(arguments), named)))
+    if parsed is not None:
+        check_asked(parsed.config, asked)
+    return parsed
+
+
+def _parse_program(arguments: list[str]) -> commands.Train | None:
+    """The runs that a file names have their configurations."""
+    allowed = {"--population", "--minutes", "--quiet", "--json", "--fake-preempt", "--help"}
+    for word in arguments:
+        flag = word.partition("=")[0].replace("_", "-")
+        if flag.startswith("--") and flag not in allowed:
+            raise UserError(f"--population goes by the file, which names configurations; leave out {flag}")
+    return _parse("train", arguments, commands.Train())
+
+
+def _check_envs(envs: Sequence[str]) -> None:
+    """Refuse an environment that is named twice, which would train the same twice."""
+    for env in envs:
+        if envs.count(env) > 1:
+            raise UserError(f"--env {env} stands there {_times(envs.count(env))}; for more runs of it there is --seeds")
+
+
+def _times(count: int) -> str:
+    return "twice" if count == 2 else f"{count} times"
+
+
+def _with_env(arguments: list[str], env: str | None) -> list[str]:
+    """The arguments with this --env alone."""
+    if env is None:
+        return arguments
+    left, rest = [], iter(arguments)
+    for word in rest:
+        if word == "--env":
+            next(rest, None)
+        elif not word.startswith("--env="):
+            left.append(word)
+    return [*left, "--env", env]
+
+
+def _values(arguments: list[str], flag: str) -> list[str]:
+    """Every value that is given to `flag`, in order; one that is missing is left to the parser."""
+    found = [_peek(arguments[i : i + 2], flag) for i, word in enumerate(arguments) if word.partition("=")[0] == flag]
+    return [] if None in found else [value for value in found if value is not None]
 
 
 def _base_config(arguments: list[str]) -> Config:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -17,7 +19,7 @@ from ubp2.config.presets import DEFAULT_PRESET
 from ubp2.config.schema import Config
 from ubp2.errors import UserError, unknown_name
 from ubp2.lab.options import Reward
-from ubp2.signals import CHECKPOINTED, fake_preempt, left_early
+from ubp2.signals import CHECKPOINTED, fake_preempt, left_early, number_heard
 from ubp2.storage import population
 from ubp2.storage.runs import Run
 from ubp2.system import devices, prepare_jax
@@ -26,7 +28,7 @@ from ubp2.vision import options as vision_options
 
 if TYPE_CHECKING:  # imports jax
     from ubp2.api import PopulationResult, RunResult
-from ubp2.terminal.flags import Json, Switch, check_least, words
+from ubp2.terminal.flags import Json, Switch, check_least, check_minutes, words
 from ubp2.terminal.progress import say
 
 __all__ = [
@@ -57,27 +59,33 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Train:
-    """Train an agent from preferences: preset, then the YAML file, then the flags, each over the one before."""
+    """Train an agent from preferences. Flags override the YAML file, which overrides the preset."""
 
     preset: str = DEFAULT_PRESET
     """Where the values below come from: cpu (small), best (for a GPU), demo, paper (its ten tasks), pebble."""
     file: Annotated[Path | None, tyro.conf.arg(name="config")] = None
     """YAML file with any of the settings below, laid over the preset."""
     seeds: int = 1
-    """Seeds that train together in one program, from --seed on; several get a run folder s<seed> each inside --out."""
+    """Seeds of each --env, from --seed on. They train together, and several get a run folder s<seed> each in --out."""
     resume: Path | None = None
-    """Run folder, or folder of several seeds, to go on with. It keeps its configuration, but --steps may grow, and
+    """Run folder, or folder of several runs, to go on with. It keeps its configuration, but --steps may grow, and
     the way in which people are waited for may change."""
     labels: Annotated[tuple[Path, ...], tyro.conf.UseAppendAction] = ()
     """File of labels (ubp2 labels export) to begin with; they cost no budget; can be repeated."""
     out: Path | None = None
     """Folder of the new run; None: runs/ and a name made of the environment, the seed and the time."""
+    minutes: float | None = None
+    """End within so many minutes, with an evaluation and a checkpoint; --resume goes on."""
+    population: Path | None = None
+    """File with the runs of one program, new or begun, as ubp2 sweep writes it (docs/sweeps.md); nothing else with it
+    but --minutes."""
     fake_preempt: float | None = None
     """Send oneself SIGUSR1 at a random moment within so many seconds, as a scheduler does that needs the machine."""
     quiet: Switch = False
     """Show no progress."""
     json: Json = False
     config: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
+    configs: tyro.conf.Suppress[tuple[Config, ...]] = ()  # of each --env, where there are several
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,7 @@ class Eval:
     """Evaluate a trained agent, without any bonus."""
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """Run folder, or folder of several seeds: each, and the mean."""
+    """Run folder, or folder of several runs: each, and the mean."""
     episodes: int = 10
     """Episodes."""
     controller: Literal["policy", "planner"] = "policy"
@@ -102,7 +110,7 @@ class Plot:
     """Draw the learning curves of runs; runs of one environment become a mean over seeds."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN ...")]
-    """Run folders; a folder of several seeds stands for all of them."""
+    """Run folders; a folder of several runs stands for all of them."""
     out: Path = Path("curve.png")
     """File to write: .png, .pdf or .svg."""
     json: Json = False
@@ -129,14 +137,16 @@ class Envs:
 
 
 def train(args: Train) -> Outcome:
-    """Start or resume a run; an unfinished one (a signal stopped it after a checkpoint) ends with its own code."""
+    """Start or resume runs; unfinished ones (a signal or the clock stopped them) end with a code of their own."""
     if args.resume and args.out:
         raise UserError("--resume goes on in the folder of the run; leave out --out")
     check_least(args, {"seeds": 1, "fake_preempt": 0})
+    check_minutes(args.minutes)
     if args.labels:
         from ubp2.labelling import transfer
 
-        transfer.check(args.labels, args.config)  # mistakes are told before jax is imported
+        for config in args.configs or (args.config,):
+            transfer.check(args.labels, config)  # mistakes are told before jax is imported
     with left_early():
         if args.fake_preempt is not None:
             fake_preempt(args.fake_preempt)
@@ -145,33 +155,134 @@ def train(args: Train) -> Outcome:
 
 def _trained(args: Train) -> Outcome:
     """The run itself; while jax is imported and where the run hears no signal yet, a signal ends the process."""
+    why = functools.partial(_because, args.minutes, number_heard())
+    if args.population is not None:
+        return _program(args.population, args, why)
     prepare_jax()
     from ubp2 import api
 
-    progress = not args.quiet
+    options: dict[str, Any] = {"progress": not args.quiet, "minutes": args.minutes}
     if args.resume:
-        result = api.resume(args.resume, config=args.config, progress=progress)
+        result = api.resume(args.resume, config=args.config, **options)
     else:
-        result = api.train(args.config, seeds=args.seeds, labels=args.labels, out=args.out, progress=progress)
-    if not result.finished:
-        text = (
-            f"stopped at decision {result.decisions}; go on with: ubp2 train --resume {shlex.quote(str(result.folder))}"
-        )
-        return Outcome(_result_data(result), text, CHECKPOINTED)
-    runs = getattr(result, "runs", None)
-    many, of = (f"{len(runs)} seeds, ", " in all") if runs else ("", "")
-    lines = [f"finished: {many}{result.decisions} decisions, {result.labels} labels{of}"]
-    lines += [*(["mean over the seeds"] if runs else []), *_evaluation_lines(result.evaluation)]
-    lines.append(f"run folder{'s' if runs else ''}: {result.folder}{'/s*' if runs else ''}")
+        chosen = list(args.configs) or args.config
+        result = api.train(chosen, seeds=args.seeds, labels=args.labels, out=args.out, **options)
+    return _outcome(result, why())
+
+
+def _program(file: Path, args: Train, why: Callable[[], str]) -> Outcome:
+    """The runs that a file of a sweep names; how each ended is left beside it."""
+    from ubp2.experiments import programs
+
+    folders = programs.read(file)
+    prepare_jax()
+    from ubp2 import api
+
+    results = api.train_folders(folders, minutes=args.minutes, progress=not args.quiet)
+    told = {
+        own.folder: {"finished": own.finished, "error": None if own.error is None else str(own.error)}
+        for own in results
+    }
+    programs.write_ended(file, told)
+    again = f"ubp2 train --population {shlex.quote(str(file))}"
+    lines = [f"{_state(own)}: {own.folder}" for own in results]
+    data = {"population": file, "runs": [_result_data(own) for own in results]}
+    ended = Outcome(data, "\n".join(lines), _code(results))
+    return ended if not ended.code else ended._replace(text=f"{ended.text}\n{_going_on(results, again, why())}")
+
+
+def _outcome(result: RunResult | PopulationResult, why: str) -> Outcome:
+    """What is told of a run, or of several; why: of those that were stopped."""
+    runs: list[RunResult] = getattr(result, "runs", [])
+    code = _code(runs or [result])  # type: ignore[list-item]
+    again = f"ubp2 train --resume {shlex.quote(str(result.folder))}"
+    if not runs:
+        if not result.finished:
+            stopped = f"stopped at decision {result.decisions}{why}; go on with: {again}"
+            return Outcome(_result_data(result), stopped, code)
+        return Outcome(_result_data(result), "\n".join(_finished(result, "")))
+    names = _names(result.folder, runs)
+    apart = not all(re.fullmatch(r"s\d+", name) for name in names)
+    lines: list[str] = []
+    if code:
+        lines += [
+            f"  {name}: {_state(run)}, at decision {run.decisions}" for name, run in zip(names, runs, strict=True)
+        ]
+        lines.append(_going_on(runs, again, why))
+        return Outcome(_result_data(result), "\n".join(lines), code)
+    many = f"{len(runs)} {'runs' if apart else 'seeds'}, "
+    lines += _finished(result, many)[:1]
+    if apart:  # a mean over tasks would hide which of them is learned
+        lines += [f"  {name:{max(map(len, names))}}  {_score(run.evaluation)}" for name, run in named]
+    else:
+        lines += ["mean over the seeds", *_evaluation_lines(result.evaluation)]
+    below = "/".join("*" * len(Path(names[0]).parts[:-1])) + "/" * (len(Path(names[0]).parts) > 1)
+    lines.append(f"run folders: {result.folder}/{below}s*")
     return Outcome(_result_data(result), "\n".join(lines))
 
 
+def _score(scores: Mapping[str, float]) -> str:
+    """Success of each controller where the environment reports it, else the return, in one line."""
+    for measure in ("success_any", "return"):
+        found = {name: value for name, value in scores.items() if name.endswith(f"/{measure}")}
+        if found:
+            return ", ".join(f"{name} {value:.3g}" for name, value in found.items())
+    return "not evaluated"
+
+
+def _finished(result: RunResult | PopulationResult, many: str) -> list[str]:
+    of = " in all" if many else ""
+    lines = [f"finished: {many}{result.decisions} decisions, {result.labels} labels{of}"]
+    return [*lines, *_evaluation_lines(result.evaluation), f"run folder: {result.folder}"]
+
+
+def _code(runs: Sequence[RunResult]) -> int:
+    """1: a run failed; 75: one was stopped; 0: all have come to their end."""
+    if any(getattr(run, "error", None) is not None for run in runs):
+        return 1
+    return 0 if all(run.finished for run in runs) else CHECKPOINTED
+
+
+def _state(run: RunResult) -> str:
+    error = getattr(run, "error", None)
+    return f"failed ({error})" if error is not None else "finished" if run.finished else "stopped"
+
+
+def _going_on(runs: Sequence[RunResult], again: str, why: str) -> str:
+    """What to do after a stop or a failure."""
+    failed = sum(getattr(run, "error", None) is not None for run in runs)
+    stopped = sum(not run.finished for run in runs) - failed
+    told = [f"{failed} of {len(runs)} runs failed"] if failed else []
+    told += [f"{stopped} of {len(runs)} runs stopped{why}"] if stopped else []
+    return f"{' and '.join(told)}; go on with: {again}"
+
+
+def _because(minutes: float | None, signals_before: int) -> str:
+    """Why a run was stopped, if it was the clock and no signal."""
+    if minutes is None or number_heard() > signals_before:
+        return ""
+    return f" because the {minutes:g} minutes are over"
+
+
+def _names(folder: Path, runs: Sequence[RunResult]) -> list[str]:
+    """Run folders as seen from the folder of all."""
+    return [
+        str(run.folder.relative_to(folder)) if run.folder.is_relative_to(folder) else str(run.folder) for run in runs
+    ]
+
+
 def _result_data(result: RunResult | PopulationResult) -> dict[str, Any]:
-    """A result as it goes into JSON; of several seeds the totals, and each run."""
+    """A result as it goes into JSON; of several runs the totals, and each run by its name below the folder."""
     names = ("folder", "decisions", "labels", "finished", "evaluation")
     data = {name: getattr(result, name) for name in names}
+    error = getattr(result, "error", None)
+    if error is not None:
+        data["error"] = str(error)
     runs: list[RunResult] | None = getattr(result, "runs", None)
-    return data if runs is None else {**data, "runs": [_result_data(run) for run in runs]}
+    if runs is None:
+        return data
+    own = [{"name": name, **_result_data(run)} for name, run in zip(_names(result.folder, runs), runs, strict=True)]
+    return {**data, "runs": own}
 
 
 def evaluate(args: Eval) -> Outcome:
@@ -194,7 +305,8 @@ def evaluate(args: Eval) -> Outcome:
         data["members"] = members
         for name, own in members.items():
             lines += [name, *_evaluation_lines(own)]
-        lines.append(f"mean over {len(members)} seeds")
+        seeds = all(re.fullmatch(r"s\d+", name) for name in members)
+        lines.append(f"mean over {len(members)} {'seeds' if seeds else 'runs'}")
     lines += _evaluation_lines(scores)
     if args.video:
         data["video"] = args.video
