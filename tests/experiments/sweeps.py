@@ -123,7 +123,9 @@ def training(out: Path) -> dict[Path, int]:
     for process in filter(str.isdigit, os.listdir("/proc")):
         words = command(int(process))
         if "ubp2.experiments.child" in words and "train" in words:
-            folder = Path(words[words.index("--out" if "--out" in words else "--resume") + 1])
+            flag = next(flag for flag in ("--out", "--resume", "--population") if flag in words)
+            folder = Path(words[words.index(flag) + 1])
+            folder = folder.parents[1] if flag == "--population" else folder
             if folder.is_relative_to(out) and any(folder.rglob("checkpoints/*/manifest.json")):
                 found[folder] = int(process)
     return found
