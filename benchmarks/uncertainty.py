@@ -185,7 +185,7 @@ def learn(config: Config, agent: Agent, updates: int, state: Any, data: Data, ke
 def survey(config: Config, agent: Agent, grid: np.ndarray, state: Any, data: Data) -> Survey:
     """The three bonuses and the rewards over the grid, and how well unseen comparisons are answered."""
     actions = jax.random.uniform(jax.random.key(0), (8, 2), minval=-1.0, maxval=1.0)
-    z = world_model.encode(state.model, state.stats, grid)
+    z = world_model.encode(config.model, state.model, state.stats, grid)
 
     def at(action: Array) -> tuple[Array, Array, Array]:
         same = jnp.broadcast_to(action, z.shape)

@@ -79,14 +79,17 @@ def member(members: MLP, number: int) -> MLP:
 
 
 def numpy_mlp(network: MLP, x: np.ndarray) -> np.ndarray:
-    """What an MLP computes, in double precision: linear, LayerNorm and Mish a hidden layer, then linear."""
+    """What an MLP computes, in double precision: linear, LayerNorm and Mish a hidden layer, then linear (LayerNorm)."""
     parts = (network.weights, network.biases, network.scales, network.offsets)
     weights, biases, scales, offsets = ([np.asarray(p, np.float64) for p in part] for part in parts)
-    for weight, bias, scale, offset in zip(weights[:-1], biases[:-1], scales, offsets, strict=True):
+    for layer, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
         x = x @ weight + bias
-        x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * scale + offset
-        x = x * np.tanh(np.logaddexp(0.0, x))
-    return x @ weights[-1] + biases[-1]
+        if layer < len(scales):
+            x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+            x = x * scales[layer] + offsets[layer]
+        if layer < len(weights) - 1:
+            x = x * np.tanh(np.logaddexp(0.0, x))
+    return x
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -253,12 +253,16 @@ def resume(
             _refuse_environment(member, env)
             _require_teacher(member, teacher)
             _require_known(member.config)
-        wanted = [config_files.extended(read[0].config, config)]  # refused here, before anything is opened for writing
-        wanted += [config_files.extended(each.config, _as_long(each.config, config)) for each in read[1:]]
+        first = config_files.extended(read[0].config, config)  # refused here, before anything is opened for writing
+        wanted = {read[0].folder: first}
+        for program in population.programs(folder):
+            steps = config.steps if config is not None else Run.open(program[0]).config.steps
+            for each in (each for each in read if each.folder in program and each.folder not in wanted):
+                wanted[each.folder] = config_files.extended(each.config, _as_long(each, steps))
         runs = dict(zip(members, population.open_members(stack, folder, _device(), _apart), strict=True))
-        for each, longer in zip(runs.values(), wanted, strict=True):
-            if longer != each.config:
-                each.extend(longer)
+        for each in runs.values():
+            if wanted[each.folder] != each.config:
+                each.extend(wanted[each.folder])
         programs = [
             [runs[member] for member in some]
             for program in population.programs(folder)
@@ -271,15 +275,15 @@ def resume(
         return PopulationResult(folder, ended) if population.is_population(folder) else ended[0]
 
 
-def _as_long(saved: Config, wanted: Config | None) -> Config | None:
-    """What a longer first run means for another one: as many decisions."""
-    return None if wanted is None else dataclasses.replace(saved, steps=wanted.steps)
+def _as_long(run: Run, steps: int) -> Config | None:
+    """A run with as many decisions as the first of its program, which a kill may have made longer alone."""
+    return dataclasses.replace(run.config, steps=steps) if steps > run.config.steps else None
 
 
 def _apart(one: Config, other: Config) -> list[str]:
-    """Settings that keep a run out of the program of another; one may have been made longer before a kill."""
-    steps = ("steps", "training.replay_capacity")
-    return [name for name in differences(one, other) if name not in steps]
+    """Settings that keep a run out of the program of another; a shorter one is made longer."""
+    lagging = ("steps", "training.replay_capacity") if other.steps < one.steps else ()
+    return [name for name in differences(one, other) if name not in lagging]
 
 
 def _over(program: Sequence[Run]) -> bool:
@@ -425,7 +429,7 @@ def _train_all(
     stopped = False
     note = say if together.progress else _silent
     for number, runs in enumerate(programs):
-        limit = dataclasses.replace(together.clock.limit, evaluating=None, saving=1.0)
+        limit = TimeLimit(together.clock.limit.end)
         if number and (stopped or limit.near(0.0)):
             results += [_as_it_ended(run) for run in runs]
             continue

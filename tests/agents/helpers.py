@@ -75,7 +75,7 @@ def make_pairs(count: int = PAIRS, seed: int = 0) -> Preferences:
 
 def reward_loss(config: Config, model: WorldModel, stats: Normalizer, supervision: Any, batch: Batch) -> jax.Array:
     """What teaches the reward of UBP2."""
-    z = world_model.encode(model, stats, batch.obs[:-1])
+    z = world_model.encode(config.model, model, stats, batch.obs[:-1])
     return reward.supervise(config, model, stats, supervision, batch, z, jax.random.key(0))[0]
 
 

@@ -201,7 +201,7 @@ def test_sac_learns_from_exactly_what_it_is_paid(config: Config, state: State, u
     """The critics after an update are those of SAC's own step on the members' mean."""
     state, batch = state._replace(sessions=jnp.int32(2)), make_batch()
     after, metrics = update(state, batch, make_pairs(), KEY)
-    moved = sac.transitions(state.sac, batch)
+    moved = sac.transitions(config, state.sac, batch)
     members = bounded_reward.rewards(state.reward, moved.z, moved.action)
     assert members.shape == (config.model.reward_members, ROWS)
     np.testing.assert_allclose(members, reward_of(state, batch.obs[0], batch.action[0]), rtol=2e-3, atol=1e-4)

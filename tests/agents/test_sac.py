@@ -80,9 +80,9 @@ def test_the_lower_of_two_critics_has_a_gradient_also_at_ties() -> None:
     np.testing.assert_array_equal(np.sort(slope, axis=0), [[0.0] * 3, [1.0] * 3])
 
 
-def test_transitions_are_first_decisions_in_normalised_units(state: State) -> None:
+def test_transitions_are_first_decisions_in_normalised_units(config: Config, state: State) -> None:
     batch = make_batch()
-    moved = sac.transitions(state, batch)
+    moved = sac.transitions(config, state, batch)
     for found, obs in ((moved.z, batch.obs[0]), (moved.z_next, batch.obs[1])):
         np.testing.assert_allclose(found, (np.asarray(obs) - MEAN) / STD, rtol=1e-4, atol=1e-6)
     np.testing.assert_array_equal(moved.action, batch.action[0])
@@ -136,7 +136,7 @@ def test_the_temperature_rises_below_the_target_entropy_and_falls_above(
 
 
 def test_without_exploration_the_action_is_the_mode(config: Config, state: State) -> None:
-    obs = 3.0 * uniform(5, ROWS, OBS)
+    obs = 2.0 * uniform(5, ROWS, OBS)
     act = quick_jit(
         lambda explore, key: jax.vmap(lambda o: sac.act(config, state, jnp.zeros(()), o, explore, key).action)(obs)
     )
@@ -184,7 +184,7 @@ def test_the_agent_learns_from_the_true_reward_of_the_first_decision(config: Con
     assert agent.fit is None
     batch, reward = make_batch(), uniform(2, 1, ROWS)
     found, _ = quick_jit(agent.update)(state, batch, RewardTargets(reward), KEY)
-    wanted, _ = quick_jit(partial(sac.learn, config))(state, sac.transitions(state, batch), reward[0], KEY)
+    wanted, _ = quick_jit(partial(sac.learn, config))(state, sac.transitions(config, state, batch), reward[0], KEY)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
 

@@ -126,7 +126,7 @@ def look(config: Config, state: Any) -> Opinion:
     rng = np.random.default_rng(1)
     states = np.stack([around(place, rng, 64) for place in (RIGHT, LEFT)])  # [2, N, 2]
     actions = jnp.asarray(rng.uniform(-1, 1, (states.shape[0] * states.shape[1], 2)), jnp.float32)
-    z = world_model.encode(state.model, state.stats, jnp.asarray(states.reshape(-1, 2)))
+    z = world_model.encode(config.model, state.model, state.stats, jnp.asarray(states.reshape(-1, 2)))
     mean, _ = world_model.reward(config.model, state.model, z, actions)
     bonus = learning.uncertainties(config, state.model, state.reward_units, z, actions)
     return Opinion(*(x.reshape(x.shape[0], *states.shape[:2]) for x in (bonus, mean)))  # type: ignore[arg-type]

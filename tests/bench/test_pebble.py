@@ -48,5 +48,6 @@ def test_operations_of_rewards_are_those_of_the_traced_program(small: Config, mo
     monkeypatch.setattr(networks, "CPU_BLOCK", 10**6)
     state = jax.eval_shape(partial(pebble.init, small, OBS_DIM, ACTION_DIM), jax.random.key(0))
     rows = given(small.training.replay_capacity)
-    found = flops.traced(pebble.predict_reward, state, jnp.zeros((rows, OBS_DIM)), jnp.zeros((rows, ACTION_DIM)))
+    asked = jnp.zeros((rows, OBS_DIM)), jnp.zeros((rows, ACTION_DIM))
+    found = flops.traced(partial(pebble.predict_reward, small), state, *asked)
     assert operations(small, "relabel") == found

@@ -58,7 +58,7 @@ def values(folder: Path, obs: list[float]) -> np.ndarray:
     """What each member thinks an observation is worth, averaged over actions: [E, N]."""
     trained = restored([folder], "policy")
     state = take(trained.state, 0)
-    z = world_model.encode(state.model, state.stats, jnp.array(obs)[:, None])
+    z = world_model.encode(trained.config.model, state.model, state.stats, jnp.array(obs)[:, None])
     found = []
     for action in np.linspace(-0.9, 0.9, 7, dtype=np.float32):
         actions = jnp.full((len(obs), 1), action)

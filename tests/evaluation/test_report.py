@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import errno
 import io
 import os
@@ -90,7 +91,7 @@ def test_the_page_says_what_it_is(out: Path) -> None:
         assert re.search(f"<h2 id=[^>]*>{section}</h2>", text)
     assert "config.yaml is not valid YAML" in text or "is not a run folder" in text
     assert "s9 has no evaluation yet" in text and "a made-up device" in text
-    assert "ubp2 on Door Close, seed 1" in text and "preferences.budget" in text
+    assert "ubp2 on Door Close, seed 1" in text and "of an even number the worse of the two" in text and "preferences.budget" in text
 
 
 def test_every_figure_and_table_is_a_file(out: Path) -> None:
@@ -185,6 +186,16 @@ def test_nothing_yet_but_what_the_paper_says(tmp_path: Path) -> None:
     wanted = Results((), ("x is not a run folder",), {(DOOR, "ubp2"): frozenset({0, 1})})
     text = report.write(wanted, tmp_path / "r", title="x", published=PAPER, order=["ubp2"]).read_text()
     assert "0 of 2 runs finished" in text and "97.8 (1.0)" in text and "x is not a run folder" in text
+
+
+def test_of_two_seeds_the_worse_is_shown(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("worse", "better")]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "clip.mp4").write_bytes(b"film")
+    own = [made.series(seed=seed, score=(0.0, last)) for seed, last in enumerate((0.2, 0.9))]
+    results = made.results(*(dataclasses.replace(one, folder=at) for one, at in zip(own, folders, strict=True)))
+    assert provenance.clips(results)[0][0].seed == 0
 
 
 def test_a_large_clip_is_left_out_with_a_sentence(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import json
 import os
@@ -60,7 +61,8 @@ def population(folder: Path, seeds: int = 3) -> Path:
     config = Run.open(made.run(folder.parent / "pattern")).config
     shutil.rmtree(folder.parent / "pattern")
     with contextlib.ExitStack() as stack:
-        for run in create(stack, folder, config, seeds):
+        configs = {f"s{seed}": dataclasses.replace(config, seed=seed) for seed in range(seeds)}
+        for run in create(stack, folder, configs):
             with Metrics(run.folder, tensorboard=False) as metrics:
                 metrics.write("eval", 4000, {"policy/success_any": 0.5})
     return folder

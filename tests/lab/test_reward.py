@@ -19,6 +19,7 @@ from tests.conftest import member as member_of
 from ubp2 import replay as replay_
 from ubp2.agents import ubp2 as agent
 from ubp2.agents.learning import update
+from ubp2.config.files import overridden
 from ubp2.config.presets import preset
 from ubp2.config.resolving import resolve
 from ubp2.config.schema import Config
@@ -36,6 +37,7 @@ from ubp2.storage.runs import Run
 from ubp2.terminal.cli import main
 from ubp2.types import Episode
 
+EQUAL = {"teacher": {"name": "equal", "compat": "bpref-code"}, "preferences.per_session": 12}
 LENGTH, SEGMENT = 20, 4
 SMALL = (
     "{model.width: 16, model.depth: 1, model.reward_members: 2, preferences.segment_length: 5, "
@@ -174,6 +176,18 @@ def test_labels_are_those_of_the_drawn_segments(recorded: Recorded, labels: Any)
     obs = np.concatenate([episode(i).obs for i in range(8)]).astype(np.float64)
     np.testing.assert_allclose(recorded.stats.mean, obs.mean(axis=0), atol=1e-6)
     np.testing.assert_allclose(recorded.stats.square / recorded.stats.count, obs.var(axis=0), rtol=1e-5)
+
+
+def test_the_teacher_knows_the_session_of_each_pair(config: Config) -> None:
+    """B-Pref's code squares the share of ties after the first session: gaps of 0.5 are below 0.1 a decision and above 0.01.
+
+    Ten decisions of a recent return of 10 an episode; 12 pairs a session.
+    """
+    answers = reward._in_sessions(overridden(config, EQUAL), 10.0, 10)
+    left, right = np.full((30, 10), 0.05), np.zeros((30, 10))
+    label, weight = answers(0, left, right)
+    np.testing.assert_array_equal(label, [0.5] * 12 + [1.0] * 18)
+    np.testing.assert_array_equal(weight, 1.0)
 
 
 def test_the_teacher_of_a_setting_answers() -> None:

@@ -16,17 +16,22 @@ LOG3 = math.log(3.0)  # sigmoid(log 3) = 3/4
 FULL = jnp.ones((2, 2))
 
 
-def test_consistency_is_the_squared_distance_over_states() -> None:
-    """Eq. 3: squared distances 5, 9, 1 and 25, a mean over time and sequences."""
+def test_consistency_is_the_mean_squared_difference() -> None:
+    """Eq. 3: squared distances 5, 9, 1 and 25 of two coordinates, a mean over time, sequences and coordinates."""
     actual = jnp.array([[[1.0, 2.0], [3.0, 0.0]], [[0.0, 1.0], [3.0, 4.0]]])
-    assert float(losses.consistency_loss(jnp.zeros((2, 2, 2)), actual, FULL, 1.0)) == pytest.approx(40 / 4)
+    assert float(losses.consistency_loss(jnp.zeros((2, 2, 2)), actual, FULL, 1.0)) == pytest.approx(40 / 4 / 2)
 
 
 def test_consistency_mask_and_rho() -> None:
-    """The masked state is out of sum and count, and the second step weighs rho: (5 + 9 + 0.5) / 3."""
+    """The masked state is out of sum and count, and the second step weighs rho: (5 + 9 + 0.5) / 3 / 2."""
     actual = jnp.array([[[1.0, 2.0], [3.0, 0.0]], [[0.0, 1.0], [100.0, 100.0]]])
     mask = jnp.array([[1.0, 1.0], [1.0, 0.0]])
-    assert float(losses.consistency_loss(jnp.zeros((2, 2, 2)), actual, mask, 0.5)) == pytest.approx(14.5 / 3)
+    assert float(losses.consistency_loss(jnp.zeros((2, 2, 2)), actual, mask, 0.5)) == pytest.approx(14.5 / 3 / 2)
+
+
+def test_consistency_does_not_grow_with_the_size_of_the_state() -> None:
+    """TD-MPC2's weight of 20 belongs to a mean: an error of 1 in each of 512 coordinates costs 1."""
+    assert float(losses.consistency_loss(jnp.ones((2, 2, 512)), jnp.zeros((2, 2, 512)), FULL, 1.0)) == 1.0
 
 
 def test_everything_masked_is_zero_and_not_nan() -> None:

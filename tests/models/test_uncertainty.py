@@ -61,6 +61,14 @@ def test_jensen_renyi_is_clipped_where_it_is_negative() -> None:
     assert divergence(mean, std) == 0.0
 
 
+@pytest.mark.parametrize("log_std", [-30.0, -44.0, -80.0, -1000.0])
+def test_jensen_renyi_of_members_without_noise(log_std: float) -> None:
+    """Their variance is no float32: two of three that agree leave -log(5/9), and all that agree nothing."""
+    noise = np.full(3, log_std, np.float32)
+    assert float(compiled(np.array([0.0, 0.0, 1.0], np.float32), noise)) == pytest.approx(-math.log(5 / 9), rel=1e-3)
+    assert float(compiled(np.full(3, 0.4, np.float32), noise)) == pytest.approx(0.0, abs=1e-3)
+
+
 def test_jensen_renyi_of_equal_members_is_zero() -> None:
     """Members that agree in mean and noise have nothing to tell."""
     assert divergence([0.7] * 5, [0.3] * 5) == pytest.approx(0.0, abs=1e-6)

@@ -21,7 +21,9 @@ from ubp2.models.world_model import WorldModel
 HORIZON, COUNT = 4, 5
 reward = quick_jit(world_model.reward, static_argnums=0)
 policy = quick_jit(world_model.policy, static_argnums=0)
-normalize = quick_jit(normalizer.normalize)
+normalize = quick_jit(normalizer.normalize, static_argnums=0)
+
+CLIPPED = ModelConfig(obs_floor=0.01, obs_limit=10.0, obs_tail=0.0)  # as of old
 
 
 def inputs(*shape: int, seed: int = 0) -> np.ndarray:
@@ -42,17 +44,40 @@ def case(request: pytest.FixtureRequest, config: Config) -> Case:
     model, _ = quick_jit(partial(world_model.init, model_config, OBS, ACTION))(jax.random.key(0))
     model = noisy(model, 0.3)
     stats = normalizer.Normalizer(jnp.array(4.0), jnp.zeros(OBS), jnp.full(OBS, 4.0))
-    z = np.asarray(quick_jit(world_model.encode)(model, stats, inputs(COUNT, OBS)))
+    encode = quick_jit(partial(world_model.encode, model_config))
+    z = np.asarray(encode(model, stats, inputs(COUNT, OBS)))
     return Case(model, z, OBS if request.param == "observation" else 16)
 
 
 def step(model: WorldModel, number: int, z: np.ndarray, action: np.ndarray) -> np.ndarray:
     """One dynamics member on its own: what it adds to an observation, or a softmax of eights in latent space."""
     output = numpy_mlp(member(model.dynamics, number), np.concatenate([z, action], -1))
-    if model.encoder is None:
-        return z + output
+    return z + output if model.encoder is None else squeezed(output)
+
+
+def squeezed(output: np.ndarray) -> np.ndarray:
+    """A softmax of eights."""
     groups = np.exp(output.reshape(*output.shape[:-1], -1, 8))
     return (groups / groups.sum(-1, keepdims=True)).reshape(output.shape)
+
+
+def test_a_latent_comes_from_linear_layernorm_and_simnorm(config: Config) -> None:
+    """As in TD-MPC2, in encoder and dynamics: the size of the last linear layer does not count, its LayerNorm does."""
+    model_config = dataclasses.replace(config.model, space="latent")
+    made, _ = quick_jit(partial(world_model.init, model_config, OBS, ACTION))(jax.random.key(0))
+    assert made.encoder is not None and len(made.encoder.scales) == len(made.encoder.weights) == 2
+    assert len(made.dynamics.scales) == len(made.dynamics.weights) and len(made.reward.scales) < len(made.reward.weights)
+    model, obs = noisy(made, 0.3), inputs(COUNT, OBS)
+    stats = normalizer.Normalizer(jnp.array(4.0), jnp.zeros(OBS), jnp.full(OBS, 4.0))
+    encode = quick_jit(partial(world_model.encode, model_config))
+    z = np.asarray(encode(model, stats, obs))
+    np.testing.assert_allclose(z, squeezed(numpy_mlp(model.encoder, obs)), atol=1e-5)
+    louder = eqx.tree_at(lambda m: (m.weights[-1], m.biases[-1]), model.encoder, replace_fn=lambda p: 50 * p)
+    np.testing.assert_allclose(encode(eqx.tree_at(lambda m: m.encoder, model, louder), stats, obs), z, atol=1e-4)
+    next_members, action = quick_jit(world_model.next_members), inputs(COUNT, ACTION, seed=1)
+    louder = eqx.tree_at(lambda m: (m.weights[-1], m.biases[-1]), model.dynamics, replace_fn=lambda p: 50 * p)
+    same, loud = (next_members(own, z, action) for own in (model, eqx.tree_at(lambda m: m.dynamics, model, louder)))
+    np.testing.assert_allclose(same, loud, atol=1e-4)
 
 
 def test_rollout_equals_a_loop_over_members_and_steps(case: Case) -> None:
@@ -205,16 +230,55 @@ def test_normalizer_equals_numpy() -> None:
     stats = observed(rows.astype(np.float32))  # type: ignore[arg-type]
     np.testing.assert_allclose(stats.mean, rows.mean(0), rtol=1e-3, atol=1e-4)
     expected = (rows[:50] - rows.mean(0)) / rows.std(0)
-    np.testing.assert_allclose(normalize(stats, rows[:50].astype(np.float32)), expected, atol=5e-3)
+    found = normalize(ModelConfig(obs_floor=0.01), stats, rows[:50].astype(np.float32))
+    np.testing.assert_allclose(found, expected, atol=5e-3)
 
 
 def test_normalizer_is_safe_where_nothing_varies() -> None:
     """A constant coordinate becomes zero, small noise on it stays small, an outlier is limited."""
     stats = observed(np.full((500, 3), 3.0, np.float32))  # type: ignore[arg-type]
-    normal = normalize(stats, np.array([[3.0, 3.001, 1e6]], np.float32))
-    np.testing.assert_allclose(normal, [[0.0, 0.1, 10.0]], atol=1e-3)
+    obs = np.array([[3.0, 3.001, 1e6]], np.float32)
+    np.testing.assert_allclose(normalize(CLIPPED, stats, obs), [[0.0, 0.1, 10.0]], atol=1e-3)
+    np.testing.assert_allclose(normalize(ModelConfig(), stats, obs), [[0.0, 0.02, 5 + np.log(2e7)]], rtol=0.01)
 
 
 def test_normalizer_before_anything_was_seen_is_finite() -> None:
     """The first plan of a run has no statistics to go by."""
-    assert np.isfinite(normalize(normalizer.init(3), np.array([[0.0, -1e9, 1e9]], np.float32))).all()
+    obs = np.array([[0.0, -1e9, 1e9]], np.float32)
+    assert np.isfinite(normalize(ModelConfig(), normalizer.init(3), obs)).all()
+
+
+def test_normalizer_shows_how_far_a_coordinate_moved_that_rested_so_far() -> None:
+    """A drawer 0.1 and 0.2 from where it always was: these are apart, and so are 2 and 4; the clip hid the second pair.
+
+    Drawer Open is solved at about 0.17.
+    """
+    stats = observed(np.full((500, 1), -0.3, np.float32))  # type: ignore[arg-type]
+    moved = -0.3 + np.array([[0.1], [0.2], [2.0], [4.0]], np.float32)
+    assert np.ptp(normalize(CLIPPED, stats, moved)) < 1e-4
+    near, far, farther, farthest = np.ravel(normalize(ModelConfig(), stats, moved))
+    np.testing.assert_allclose([near, far], [2.0, 4.0], rtol=1e-4)  # linear within the limit of 5
+    assert farther > 5 and farthest - farther > 0.5
+
+
+def test_the_tail_of_the_normalizer_by_hand() -> None:
+    """Odd and continuous: x up to the limit of 5, and sign(x) (5 + tail log(|x| - 4)) beyond. Without a tail it clips.
+
+    The three settings may be traced numbers, so that seeds of one program can differ in them.
+    """
+    stats = normalizer.Normalizer(jnp.array(4.0), jnp.zeros(1), jnp.full(1, 16.0))  # a deviation of 2
+    obs = 2.0 * np.array([[-np.inf], [-9.0], [-5.0], [-1.0], [0.0], [4.999], [5.001], [9.0]], np.float32)
+
+    @quick_jit
+    def traced(floor: jax.Array, limit: jax.Array, tail: jax.Array) -> jax.Array:
+        config = dataclasses.replace(ModelConfig(), obs_floor=floor, obs_limit=limit, obs_tail=tail)
+        return normalizer.normalize(config, stats, obs)[:, 0]
+
+    by_hand = [-5 - 2 * np.log(5), -5.0, -1.0, 0.0, 4.999, 5 + 2 * np.log(1.001), 5 + 2 * np.log(5)]
+    found = np.asarray(traced(0.01, 5.0, 2.0))
+    np.testing.assert_allclose(found[1:], by_hand, rtol=1e-5)
+    assert np.isfinite(found).all() and found[0] < found[1]
+    fixed = normalize(ModelConfig(obs_floor=0.01, obs_limit=5.0, obs_tail=2.0), stats, obs)[:, 0]
+    np.testing.assert_array_equal(found, fixed)
+    np.testing.assert_array_equal(traced(0.01, 5.0, 0.0), np.clip(obs[:, 0] / 2, -5, 5))
+    np.testing.assert_allclose(traced(4.0, 5.0, 0.0), np.clip(obs[:, 0] / 4, -5, 5), rtol=1e-6)

@@ -18,7 +18,7 @@ from ubp2.config.schema import Config
 from ubp2.models import imagination, world_model
 from ubp2.models.networks import MLP
 from ubp2.models.world_model import WorldModel
-from ubp2.planning import objective
+from ubp2.planning import objective, optimizers
 from ubp2.planning.planner import Decision, Steering, plan
 from ubp2.types import Scores
 
@@ -161,6 +161,30 @@ def test_a_coefficient_steers_towards_its_uncertainty(decide, which: int) -> Non
     name = ("reward_bonus", "dynamics_bonus", "value_bonus")[which]
     curious, plain = (np.asarray(getattr(decide(c, 0, 0)[0].scores, name)) for c in (coefficients, [0.0, 0.0, 0.0]))
     assert np.mean(curious) > np.mean(plain) + 0.01
+
+
+@pytest.mark.parametrize(("optimizer", "spread"), [("cem", 1.0), ("mppi", 2.0)])
+def test_exploring_by_cem_has_the_variance_of_its_distribution(
+    config: Config, networks: tuple[WorldModel, MLP], optimizer: str, spread: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A draw from N(mean, std^2); an elite has that variance already, and mppi adds noise to one, as TD-MPC2 does."""
+    elites = jnp.array([-0.2, 0.2])[:, None, None] * jnp.ones((1, HORIZON, ACTION)) + 0.1
+    scores = Scores(*(jnp.zeros(2) for _ in Scores._fields))
+    still = jnp.full((HORIZON, ACTION), 0.2)
+    found = optimizers.Plan(still * 0 + 0.1, still, elites, jnp.full(2, 0.5), jnp.array(1), scores, jnp.array(0))
+    monkeypatch.setattr(optimizers, "optimize", lambda *_: found)
+    own = dataclasses.replace(config, planner=dataclasses.replace(config.planner, optimizer=optimizer))
+    keys = jax.random.split(jax.random.key(0), 4000)
+
+    def act(explore: float) -> np.ndarray:
+        steering = Steering(jnp.zeros(3), jnp.array(explore))
+        start = jnp.zeros((HORIZON, ACTION))
+        return np.asarray(quick_jit(jax.vmap(lambda k: plan(own, *networks, Z, start, steering, k).action))(keys))
+
+    drawn = act(1.0)
+    np.testing.assert_allclose(np.mean(drawn, axis=0), 0.1, atol=0.02)
+    np.testing.assert_allclose(np.var(drawn, axis=0) / 0.2**2, spread, rtol=0.1)
+    np.testing.assert_allclose(act(0.0), 0.3, rtol=1e-6)  # the best sequence
 
 
 def test_actions_stay_inside_the_box(decide) -> None:

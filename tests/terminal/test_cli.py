@@ -176,6 +176,7 @@ def test_train_answers_text_and_pure_json(api: Api, capfd: pytest.CaptureFixture
     assert main(["train", "--steps", "3000"]) == 0
     out = capfd.readouterr().out
     assert out.endswith("finished: 3000 decisions, 40 labels\n  policy/success_any  0.9\nrun folder: runs/a\n")
+    assert out.count("lambda_reward stays at 1: the reward reads the state alone") == 1
     assert main(["train", "--steps", "3000", "--json"]) == 0
     out, err = capfd.readouterr()
     assert json.loads(out) == {
@@ -225,6 +226,7 @@ def test_commands_take_the_folder_of_several_seeds(
     assert main(["info", str(population), "--json"]) == 0
     data = json.loads(capfd.readouterr().out)
     assert (data["seeds"], data["labels"], data["config"]["env"]) == (2, 40, "toy/reach")
+    assert len(data["notes"]) == 1  # once for all
     assert {name: own["decisions"] for name, own in data["members"].items()} == {"s0": 2500, "s1": 2500}
     assert main(["train", "--resume", str(population), "--steps", "30000"]) == 0
     assert api.calls[-1][:2] == ("resume", population)
@@ -280,6 +282,7 @@ def test_info_of_a_run_and_of_the_installation(run: Path, capfd: pytest.CaptureF
     assert (data["decisions"], data["of"], data["labels"]) == (2500, 20_000, 20)
     assert data["evaluation"]["policy/success_any"] == 0.6
     assert data["config"]["env"] == "toy/reach"
+    assert data["notes"][0].startswith("lambda_reward stays at 1: the reward reads the state alone")
     assert main(["info", "--json"]) == 0
     assert {"ubp2", "python", "jax", "mujoco"} <= json.loads(capfd.readouterr().out)["versions"].keys()
 

@@ -39,6 +39,16 @@ def test_kernels_by_hand() -> None:
     assert Kernel("rbf", 0.7)(x, y)[0, 0] == pytest.approx(math.exp(-(distance**2) / (2 * 0.49)))
 
 
+@pytest.mark.parametrize("name", ["rbf", "matern"])
+def test_a_point_is_as_like_itself_as_can_be(name: str) -> None:
+    """Exactly 1, as `diagonal` says: for Matern 1/2 what rounding leaves of zero is 6e-8."""
+    x = np.random.default_rng(0).normal(3.0, 5.0, (200, 4))
+    kernel = Kernel(name, 0.6, 0.5)
+    np.testing.assert_array_equal(np.diag(kernel(x, x)), kernel.diagonal(x))
+    near = np.array([[0.0], [1e-6]])
+    assert Kernel("matern", 0.6, 0.5)(near, near)[0, 1] == pytest.approx(1 - 1e-6 / 0.6, abs=1e-9)
+
+
 @pytest.mark.parametrize("nu", [0.5, 1.5, 2.5])
 def test_matern_is_the_table_s_formula(nu: float) -> None:
     at = np.array([[0.3], [1.1]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import signal
 import subprocess
@@ -24,6 +25,7 @@ from ubp2.config.files import save_yaml
 from ubp2.config.resolving import resolve
 from ubp2.envs.base import EnvSpec
 from ubp2.training.compilation import THREADS, Program
+from ubp2.training.member_axis import Layout
 from ubp2.training.programs import make_programs
 from ubp2.training.startup import Stopwatch
 from ubp2.types import Frame
@@ -118,7 +120,7 @@ def test_recording_copies_no_ring(seeds: int, ceiling: bool) -> None:
     config = resolve(tiny(ceiling=ceiling), 20)
     spec = EnvSpec("test", 4, 2, 20, 1, 10, True, (-1.0, -1.0), (1.0, 1.0))
     agent = make_agent(config, 4, 2)
-    programs = make_programs(config, agent, spec, range(seeds))
+    programs = make_programs(Layout.of([dataclasses.replace(config, seed=i) for i in range(seeds)], spec), agent)
     state, memory, _ = programs.init()
     obs, action, no = np.zeros((seeds, 4), np.float32), np.zeros((seeds, 2), np.float32), np.zeros(seeds, bool)
     frame = Frame(obs, action, no, np.zeros(seeds, np.int32), np.zeros(seeds, np.int32))  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ import pytest
 
 from tests.training.helpers import agent_arrays, labels, rows, saved
 from ubp2 import api
+from ubp2.config.files import load_yaml
 from ubp2.training import checkpoint
 
 DATA = Path(__file__).parents[1] / "data"
@@ -37,3 +38,11 @@ def test_a_run_of_an_earlier_version_goes_on(run: Path, tmp_path: Path) -> None:
     assert labels(folder) == asked and rows(folder)[: len(known)] == known
     assert [row["decision"] for row in rows(folder, "eval")] == [100, 200]
     assert not list((folder / "checkpoints").glob("*.damaged"))
+
+
+def test_runs_of_before_keep_their_normaliser() -> None:
+    """Their folder does not name the settings; a new run with the same file has those of today."""
+    file = DATA / "format-1/ubp2/config.yaml"
+    before, today = load_yaml(file, own_names=True).model, load_yaml(file).model
+    assert (before.obs_floor, before.obs_limit, before.obs_tail) == (0.01, 10.0, 0.0)
+    assert (today.obs_floor, today.obs_limit, today.obs_tail) == (0.05, 5.0, 1.0)

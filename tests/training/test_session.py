@@ -28,6 +28,7 @@ from ubp2.storage import population
 from ubp2.storage.archive import EpisodeArchive
 from ubp2.terminal.cli import main
 from ubp2.training import asking, session
+from ubp2.training.member_axis import Layout
 from ubp2.training.state import Counters
 
 # Half of all segments are below the mean of the recent ones, and so a pair is skipped about one time in four.
@@ -95,7 +96,7 @@ def test_skipped_pairs_do_not_enter_the_fit(run: Path) -> None:
     with LabelStore(run / "labels.sqlite") as store:
         answers = store.answers()
     spec = EnvSpec.from_dict(saved(run).meta["environment"])
-    batches = list(session.batches(resolve(COMBINED, 20), spec, answers))
+    batches = session.batches(Layout.of([resolve(COMBINED, 20)], spec), answers)
     assert sum(int(rows.count) for rows in batches) == 14
     for packed in batches:
         np.testing.assert_array_equal(np.asarray(packed.weight) > 0, np.arange(4) < packed.count)
@@ -184,14 +185,7 @@ def test_why_nothing_was_learned_from_questions(
     changes: dict[str, Any], counted: dict[str, int], waiting: int, note: str | None
 ) -> None:
     config = resolve(tiny(**changes), 20)
-    store = SimpleNamespace(waiting=lambda: waiting)
-    crew: Any = SimpleNamespace(
-        config=config,
-        people=config.teacher.name == "human",
-        teacher=None,
-        members=[SimpleNamespace(store=store)],
-        envs=SimpleNamespace(spec=SimpleNamespace(episode_decisions=20)),
-    )
+    crew = crew_of([config], waiting)
     counters = Counters.start(1)
     for name, count in counted.items():
         getattr(counters, name)[:] = count
@@ -199,21 +193,31 @@ def test_why_nothing_was_learned_from_questions(
     assert told is None if note is None else told and re.search(note, told)
 
 
+def crew_of(configs: list[Config], waiting: int = 0) -> Any:
+    """Members with these resolved configurations, and as many questions that wait."""
+    store = SimpleNamespace(waiting=lambda: waiting)
+    spec = SimpleNamespace(episode_decisions=20)
+    budgets = np.array([config.preferences.budget for config in configs])
+    return SimpleNamespace(
+        config=configs[0],
+        people=configs[0].teacher.name == "human",
+        members=[SimpleNamespace(store=store, config=config, spec=spec, teacher=None) for config in configs],
+        budgets=budgets,
+        alive=np.ones(len(configs), bool),
+        name=lambda i: f"seed {configs[i].seed}",
+    )
+
+
 def test_what_is_said_of_one_seed_is_not_said_of_all() -> None:
     """Seven learned from labels; the eighth, whose episodes end early, had no session."""
-    config = resolve(tiny(), 20)
-    members = [SimpleNamespace(seed=3 + i) for i in range(8)]
-    spec = SimpleNamespace(episode_decisions=20)
-    crew: Any = SimpleNamespace(
-        config=config, people=False, teacher=None, members=members, envs=SimpleNamespace(spec=spec)
-    )
+    crew = crew_of([resolve(tiny(seed=3 + i), 20) for i in range(8)])
     counters = Counters.start(8)
     counters.sessions[:-1] = counters.labels[:-1] = 4
     told = asking.closing_note(crew, counters)
-    assert told and told.startswith("of seed 10: nothing was asked: episodes had no two segments")
+    assert told and told.startswith("seed 10: nothing was asked: episodes had no two segments")
     counters.sessions[:], counters.labels[0] = 4, 0
     told = asking.closing_note(crew, counters)
-    assert told and told.startswith("of seed 3, 10: no label was given: the teacher skipped every question")
+    assert told and told.startswith("seed 3, seed 10: no label was given: the teacher skipped every question")
 
 
 @pytest.mark.parametrize(
@@ -231,7 +235,8 @@ def test_a_session_of_ties_is_told(labels: list[float], changes: dict[str, Any],
     notes: list[str] = []
     progress, counters = SimpleNamespace(note=notes.append), Counters.start(1)
     counters.sessions[:] = changes.pop("sessions", 0)
-    crew: Any = SimpleNamespace(**{"people": False, "teacher": None, "progress": progress} | changes)
+    member = SimpleNamespace(teacher=changes.pop("teacher", None))
+    crew: Any = SimpleNamespace(**{"people": False, "members": [member], "size": 1, "progress": progress} | changes)
     answers: Any = [SimpleNamespace(label=label, weight=1.0) for label in labels]
     asking._warn_of_ties(crew, counters, {0: asking.Arrived(answers, 2)})
     assert "".join(notes).startswith(told) and bool(notes) == bool(told)

@@ -18,6 +18,7 @@ from ubp2.config.schema import Config
 from ubp2.envs.base import EnvSpec
 from ubp2.training import shared
 from ubp2.training.compilation import Program, _Compilation
+from ubp2.training.member_axis import Layout
 from ubp2.training.programs import make_programs
 from ubp2.training.startup import prepare
 
@@ -28,7 +29,10 @@ LEFT_OUT: dict[str, Any] = {
     "teacher": {"name": "noisy", "beta": 2.0},
     "environment": {"in_process": False},
     "checkpoint": {"every": 11},
-    "evaluation": {"every": 13, "episodes": 4},
+    "evaluation": {"every": 13, "episodes": 4, "bonus": -1.0},
+    "optimism": {"reward": False, "lambda_dynamics": 3.0},
+    "preferences": {"strategy": "promising", "every": 17, "smoothing": 0.1},
+    "training": {"learning_rate": 0.01, "rho": 0.5},
 }
 
 
@@ -71,17 +75,18 @@ def computed(config: Config, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every program of a run, written out."""
     asked: list[tuple[Program, Any]] = []
     agent = make_agent(config, SPEC.obs_dim, SPEC.action_dim)
-    programs = make_programs(config, agent, SPEC, [0])
+    layout = Layout.of([config], SPEC)
+    programs = make_programs(layout, agent)
     with monkeypatch.context() as patch:
         patch.setattr(Program, "prepare", lambda self, *shapes: asked.append((self, shapes)))
-        prepare(programs, agent, config, SPEC, 1)
+        prepare(programs, agent, layout)
     return [str(program._jitted.trace(*program.bound, *shapes).jaxpr) for program, shapes in asked]
 
 
 def test_no_program_depends_on_the_settings_that_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     config = resolve(tiny(evaluation={"workers": 1}), 20)
     other = from_dict(LEFT_OUT, config)
-    assert shared.traced(other) == shared.traced(config) != config
+    assert Layout.of([other], SPEC).key() == Layout.of([config], SPEC).key()
     assert computed(other, monkeypatch) == computed(config, monkeypatch)
     assert computed(replace(config, planner=replace(config.planner, horizon=3)), monkeypatch) != computed(
         config, monkeypatch
@@ -92,7 +97,7 @@ def test_no_program_depends_on_the_settings_that_are_left_out(monkeypatch: pytes
 def test_only_equal_programs_of_the_package_itself_are_shared(compiled: list[Any]) -> None:
     def programs(**changes: Any) -> Any:
         config = resolve(tiny(**changes), 20)
-        return shared.shared_programs(config, make_agent(config, 4, 2), SPEC, [0])
+        return shared.shared_programs(Layout.of([config], SPEC), make_agent(config, 4, 2))
 
     first = programs()
     assert first.update._compiled is programs(seed=9, steps=90).update._compiled
@@ -104,7 +109,7 @@ def test_only_equal_programs_of_the_package_itself_are_shared(compiled: list[Any
 def test_the_policy_of_an_agent_without_a_planner_is_one_program() -> None:
     for agent, workers, count in (("sac", 1, 1), ("sac", 3, 2), ("ubp2", 1, 2), ("ubp2", 3, 4)):
         config = resolve(tiny(agent=agent, ceiling=True, evaluation={"workers": workers}), 20)
-        own = make_programs(config, make_agent(config, 4, 2), SPEC, [0])
+        own = make_programs(Layout.of([config], SPEC), make_agent(config, 4, 2))
         assert len({own.plan, own.react, own.eval_plan, own.eval_react}) == count
 
 

@@ -84,7 +84,15 @@ def test_what_a_decision_may_call_is_waited_for_with_an_ear_for_signals(
 
     every: Any = map(Waited, Programs._fields)
     programs = Programs(*every)
-    crew: Any = SimpleNamespace(config=config, size=2, people=False, stopping=lambda: False)
+    crew: Any = SimpleNamespace(
+        config=config,
+        size=2,
+        people=False,
+        stopping=lambda: False,
+        members=[SimpleNamespace(config=config)] * 2,
+        budgets=np.full(2, config.preferences.budget),
+        alive=np.ones(2, bool),
+    )
     counters = Counters.start(2)
     for name, value in counted.items():
         setattr(counters, name, value if name == "decision" else np.array(value))

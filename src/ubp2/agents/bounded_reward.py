@@ -55,7 +55,7 @@ def fit(
     def loss(members: MLP, pairs: Preferences, k_step: Array) -> tuple[Array, Array]:
         """Of pairs [E, B, ...], own ones for each member: the sum over members of Eq. 4, and how many are right [E]."""
         sides = ((pairs.left_obs, pairs.left_action), (pairs.right_obs, pairs.right_action))
-        left, right = (_own_rewards(members, stats, *side) for side in sides)  # [E, B, L]
+        left, right = (_own_rewards(config, members, stats, *side) for side in sides)  # [E, B, L]
         if crop is not None:
             left, right = (reward * kept for reward, kept in zip((left, right), crop(k_step, left.shape), strict=True))
         logits = jnp.sum(left - right, axis=-1)
@@ -98,6 +98,7 @@ def fit(
     return (members, moments), {"fit/epochs": epochs.astype(jnp.float32), "fit/accuracy": accuracy}
 
 
-def _own_rewards(members: MLP, stats: Normalizer, obs: Array, action: Array) -> Array:
+def _own_rewards(config: Config, members: MLP, stats: Normalizer, obs: Array, action: Array) -> Array:
     """Each member judges what is its own: [E, ..., D], [E, ..., A] -> [E, ...]."""
-    return jnp.tanh(apply_own(members, jnp.concatenate([normalizer.normalize(stats, obs), action], -1))[..., 0])
+    z = normalizer.normalize(config.model, stats, obs)
+    return jnp.tanh(apply_own(members, jnp.concatenate([z, action], -1))[..., 0])

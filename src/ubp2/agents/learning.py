@@ -106,7 +106,7 @@ def model_loss(
     training = config.training
     k_member, k_reward, k_policy, k_targets, k_fit = jax.random.split(key, 5)
     count = batch.mask.shape[1]
-    z = world_model.encode(model, state.stats, batch.obs)  # [H+1, N, Z]
+    z = world_model.encode(config.model, model, state.stats, batch.obs)  # [H+1, N, Z]
     actual = jax.lax.stop_gradient(z)
     states = world_model.rollout(model, z[0], batch.action)  # [E, H+1, N, Z]
     consistency = jax.vmap(lambda own: losses.consistency_loss(own, actual[1:], batch.mask, training.rho))(

@@ -40,7 +40,8 @@ def outer_loss(
     ahead = jax.tree.map(lambda now, change: now - rate * change, state.sac.critics, slope)
 
     def judged(obs: Array, action: Array) -> Array:
-        return sac.values(ahead, normalizer.normalize(state.sac.stats, obs[:, 0]), action[:, 0])  # [2, P]
+        z = normalizer.normalize(config.model, state.sac.stats, obs[:, 0])
+        return sac.values(ahead, z, action[:, 0])  # [2, P]
 
     logits = judged(pairs.left_obs, pairs.left_action) - judged(pairs.right_obs, pairs.right_action)
     errors, _ = jax.vmap(losses.preference_loss, in_axes=(0, None, None))(logits, pairs.label, pairs.weight)

@@ -123,7 +123,7 @@ def update(
 
     In ceiling mode it is paid the true reward, and is SAC.
     """
-    moved = sac.transitions(state.sac, batch)
+    moved = sac.transitions(config, state.sac, batch)
     k_before, k_learn = jax.random.split(key)
     if isinstance(supervision, RewardTargets):
         paid = supervision.reward[0]
@@ -133,8 +133,9 @@ def update(
         taught, others, slots = state.sessions > 0, batch.others, batch.others_index
         assert others is not None and slots is not None
         own = batch.index[0][:, None] == slots[None]
-        # Those that do not exist yet are infinite, which normalised is the limit of every coordinate: far from all.
-        seek = partial(_paid_for_novelty, config, moved, normalizer.normalize(state.sac.stats, others), own)
+        # Those that do not exist yet are infinite, which normalised is finite and far from all.
+        around = normalizer.normalize(config.model, state.sac.stats, others)
+        seek = partial(_paid_for_novelty, config, moved, around, own)
         strange, seen = when(~taught, seek, (jnp.zeros(moved.mask.shape), state.novelty))
         learned = parts.pay(state, rewards(state.reward, moved.z, moved.action))
         paid = jax.lax.stop_gradient(jnp.where(taught, learned, strange))
@@ -173,14 +174,15 @@ def _begin(
     return jax.lax.scan(step, state, jax.random.split(keys[1], config.sac.reset_updates))[0]
 
 
-def segment_returns(state: State, segments: Segments) -> Array:
+def segment_returns(config: Config, state: State, segments: Segments) -> Array:
     """Summed reward of every member over each segment: [E, N]."""
-    return jnp.sum(rewards(state.reward, normalizer.normalize(state.sac.stats, segments.obs), segments.action), -1)
+    z = normalizer.normalize(config.model, state.sac.stats, segments.obs)
+    return jnp.sum(rewards(state.reward, z, segments.action), -1)
 
 
-def predict_reward(state: State, obs: Array, action: Array) -> Array:
+def predict_reward(config: Config, state: State, obs: Array, action: Array) -> Array:
     """Mean reward over members at observations [N, D] and actions [N, A]: [N]."""
-    return jnp.mean(rewards(state.reward, normalizer.normalize(state.sac.stats, obs), action), axis=0)
+    return jnp.mean(rewards(state.reward, normalizer.normalize(config.model, state.sac.stats, obs), action), axis=0)
 
 
 def make_agent(config: Config, obs_dim: int, action_dim: int, parts: Parts | None = None) -> Agent:
@@ -199,8 +201,8 @@ def make_agent(config: Config, obs_dim: int, action_dim: int, parts: Parts | Non
         plan=act,
         react=act,
         update=partial(update, config, own),
-        segment_returns=segment_returns,
-        predict_reward=predict_reward,
+        segment_returns=partial(segment_returns, config),
+        predict_reward=partial(predict_reward, config),
         fit=partial(fit, config, own),
         plans=False,
         others=config.sac.neighbours,

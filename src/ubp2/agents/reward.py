@@ -63,7 +63,8 @@ def preference_logits(
     """Log odds of every member that left is preferred: [E, P]; parts [2P, L] weighs the decisions of each side."""
     obs = jnp.concatenate([pairs.left_obs, pairs.right_obs])  # both sides at once: [2P, L, .]
     action = jnp.concatenate([pairs.left_action, pairs.right_action])
-    mean, log_std = world_model.reward(config.model, model, world_model.encode(model, stats, obs), action)
+    z = world_model.encode(config.model, model, stats, obs)
+    mean, log_std = world_model.reward(config.model, model, z, action)
     parts = jnp.ones(mean.shape[1:]) if parts is None else parts
     left, right = jnp.split(jnp.sum(parts * mean, axis=-1), 2, axis=1)  # summed over the segment, [E, P]
     left_noise, right_noise = jnp.split(jnp.sum(parts**2 * jnp.exp(2 * log_std), axis=-1), 2, axis=1)

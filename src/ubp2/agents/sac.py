@@ -105,9 +105,9 @@ def reset_critics(config: Config, state: State, key: Array) -> State:
     )
 
 
-def transitions(state: State, batch: Batch) -> Transitions:
+def transitions(config: Config, state: State, batch: Batch) -> Transitions:
     """The first decision of each sub-sequence."""
-    z, z_next = (normalizer.normalize(state.stats, batch.obs[i]) for i in (0, 1))
+    z, z_next = (normalizer.normalize(config.model, state.stats, batch.obs[i]) for i in (0, 1))
     return Transitions(z, batch.action[0], z_next, batch.terminated[0], batch.mask[0])
 
 
@@ -189,7 +189,7 @@ def learn(config: Config, state: State, moved: Transitions, reward: Array, key: 
 
 def act(config: Config, state: State, carry: Array, obs: Array, explore: Array, key: Array) -> Action:
     """Sample the policy, or take its mode without exploration."""
-    z = normalizer.normalize(state.stats, obs)
+    z = normalizer.normalize(config.model, state.stats, obs)
     action, _ = policy_of(config, state.policy, z, key, scale=explore)
     return without_plan(action, carry)
 
@@ -204,7 +204,7 @@ def make_agent(config: Config, obs_dim: int, action_dim: int) -> Agent:
 
     def update(state: State, batch: Batch, supervision: Preferences | RewardTargets, key: Array):
         assert isinstance(supervision, RewardTargets)
-        return learn(config, state, transitions(state, batch), supervision.reward[0], key)
+        return learn(config, state, transitions(config, state, batch), supervision.reward[0], key)
 
     def nothing(state: State, obs: Array, action: Array) -> Array:
         return jnp.zeros(obs.shape[0])

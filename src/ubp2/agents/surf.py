@@ -36,7 +36,8 @@ def pseudo_loss(config: Config, replay: Replay, members: MLP, stats: Normalizer,
     k_draw, k_crop = jax.random.split(key)
     count, length = config.sac.surf_ratio * config.preferences.batch_size, config.preferences.segment_length
     segments, places = replay_.sample_segments(replay, k_draw, 2 * count, length)
-    rewards = bounded_reward.rewards(members, normalizer.normalize(stats, segments.obs), segments.action)  # [E, 2N, L]
+    z = normalizer.normalize(config.model, stats, segments.obs)
+    rewards = bounded_reward.rewards(members, z, segments.action)  # [E, 2N, L]
     left, right = rewards[:, :count], rewards[:, count:]
     whole = jax.lax.stop_gradient(jnp.sum(left - right, axis=-1))  # [E, N]
     # Without a place where a segment fits there is no pair either.

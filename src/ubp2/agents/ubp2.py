@@ -47,7 +47,7 @@ def init(config: Config, obs_dim: int, action_dim: int, key: Array) -> State:
 
 def act_by_plan(config: Config, state: State, carry: Array, obs: Array, explore: Array, key: Array) -> Action:
     """Solve Eq. 1 from the observation [D]; without exploration bonuses count as `evaluation.bonus` says."""
-    z = world_model.encode(state.model, state.stats, obs)
+    z = world_model.encode(config.model, state.model, state.stats, obs)
     weight = jnp.where(explore > 0, explore, config.evaluation.bonus)
     steering = Steering(weight * coefficients(config, state.log_lambda), explore, state.reward_units)
     decision = plan(config, state.model, state.policy, z, carry, steering, key)
@@ -56,21 +56,21 @@ def act_by_plan(config: Config, state: State, carry: Array, obs: Array, explore:
 
 def act_by_policy(config: Config, state: State, carry: Array, obs: Array, explore: Array, key: Array) -> Action:
     """Sample the policy, or take its mode without exploration."""
-    z = world_model.encode(state.model, state.stats, obs)
+    z = world_model.encode(config.model, state.model, state.stats, obs)
     action, _ = world_model.policy(config.model, state.policy, z, key, scale=explore)
     return without_plan(action, carry)
 
 
 def segment_returns(config: Config, state: State, segments: Segments) -> Array:
     """Summed mean reward of every member over each segment: [E, N]."""
-    z = world_model.encode(state.model, state.stats, segments.obs)
+    z = world_model.encode(config.model, state.model, state.stats, segments.obs)
     mean, _ = world_model.reward(config.model, state.model, z, segments.action)
     return jnp.sum(mean, axis=-1)
 
 
 def predict_reward(config: Config, state: State, obs: Array, action: Array) -> Array:
     """Mean reward over members at observations [N, D] and actions [N, A]: [N]."""
-    z = world_model.encode(state.model, state.stats, obs)
+    z = world_model.encode(config.model, state.model, state.stats, obs)
     mean, _ = world_model.reward(config.model, state.model, z, action)
     return jnp.mean(world_model.in_units(state.reward_units, mean), axis=0)
 

@@ -61,7 +61,7 @@ def _scores(config: Config, model: WorldModel, policy: MLP, stats: Normalizer, o
 
     def one(own: Array) -> Array:
         ready = imagination.prepare(model, policy, compute_type(config.model))
-        z = world_model.encode(model, stats, own)
+        z = world_model.encode(config.model, model, stats, own)
         terms = objective.optimistic_return(config, model, ready, z, actions, jnp.zeros(ACTION_DIM))
         return objective.total(terms, jnp.ones(3))
 

@@ -48,15 +48,16 @@ def learners(optimizer: optax.GradientTransformation, ensemble: MLP) -> list[Lea
     return [Learner(network, optimizer.init(cast(Any, network))) for network in apart(ensemble)]
 
 
-def _reward(member: MLP, stats: Normalizer, obs: Array, action: Array) -> Array:
-    return jnp.tanh(member(jnp.concatenate([normalizer.normalize(stats, obs), action], -1))[..., 0])
+def _reward(config: Config, member: MLP, stats: Normalizer, obs: Array, action: Array) -> Array:
+    z = normalizer.normalize(config.model, stats, obs)
+    return jnp.tanh(member(jnp.concatenate([z, action], -1))[..., 0])
 
 
 def make_fit(config: Config) -> Any:
     """A function: learners, statistics, labels on the host, orders [epochs][E, P] -> learners, share that was right."""
 
     def loss(member: MLP, stats: Normalizer, pairs: Preferences) -> tuple[Array, Array]:
-        left, right = (jnp.sum(_reward(member, stats, *side), -1) for side in (pairs[:2], pairs[2:4]))
+        left, right = (jnp.sum(_reward(config, member, stats, *side), -1) for side in (pairs[:2], pairs[2:4]))
         return losses.preference_loss(left - right, pairs.label, pairs.weight)
 
     @jit
@@ -81,9 +82,9 @@ def make_fit(config: Config) -> Any:
     return fit
 
 
-def make_relabel() -> Any:
+def make_relabel(config: Config) -> Any:
     """A function: members, statistics, observations [N, D] and actions [N, A] of the host -> mean rewards [N] there."""
-    judge = jit(_reward)
+    judge = jit(partial(_reward, config))
 
     def relabel(members: list[MLP], stats: Normalizer, obs: np.ndarray, action: np.ndarray) -> np.ndarray:
         rewards = np.empty(len(obs), np.float32)

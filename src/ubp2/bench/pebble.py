@@ -6,6 +6,7 @@ The loops are those of the published code (`ubp2.bench.loops`); the table `agree
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -91,7 +92,7 @@ def operations(config: Config, name: str) -> int:
 def _spread(config: Config, work: Work, rows: list[Row], options: Pebble) -> Row:
     """What an update pays for asking the present reward, and what it would pay for a replay that is relabelled."""
     state, batch = pebble_subject.minibatch(config)
-    ask = jit(pebble.predict_reward)
+    ask = jit(partial(pebble.predict_reward, config))
     again, update = medians([lambda: ask(state, batch.obs[0], batch.action[0]), work.sac], options.repetitions)
     relabel = next(row["ms"] for row in rows if row["what"] == "relabel" and row["seeds"] == min(options.seeds))
     return {

@@ -115,7 +115,7 @@ def loop(config: Config) -> Work:
     frames, labels = jax.tree.map(lambda x: np.array(x[0]), (own.memory.replay.frames, own.memory.preferences))
     rows, stats = slice(given(config.training.replay_capacity)), state.sac.stats
     paid: Any = random.normal(size=len(frames.episode)).astype(np.float32)
-    fit, relabel, members = loops.make_fit(config), loops.make_relabel(), loops.apart(state.reward)
+    fit, relabel, members = loops.make_fit(config), loops.make_relabel(config), loops.apart(state.reward)
     learner, ready = loops.SoftActorCritic(config, state.sac), jit(sac.transitions)
 
     def fitted(learners: Any, count: Any) -> Any:
@@ -189,8 +189,8 @@ def _fits(config: Config, state: Any, memory: Memory) -> float:
 
 def _rewards(config: Config, state: Any, memory: Memory) -> float:
     obs, action = memory.replay.frames.obs, memory.replay.frames.action
-    ours = jit(pebble.predict_reward)(state, obs, action)
-    relabel = loops.make_relabel()
+    ours = jit(partial(pebble.predict_reward, config))(state, obs, action)
+    relabel = loops.make_relabel(config)
     other = relabel(loops.apart(state.reward), state.sac.stats, np.array(obs), np.array(action))
     return _apart(ours, jnp.asarray(other), jnp.zeros(()))
 

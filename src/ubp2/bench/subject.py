@@ -21,6 +21,7 @@ from ubp2.envs.base import EnvSpec
 from ubp2.errors import UserError
 from ubp2.models.networks import MLP
 from ubp2.models.normalizer import Normalizer
+from ubp2.training.member_axis import Layout
 from ubp2.training.programs import Memory, Programs, make_programs
 from ubp2.types import Frame
 
@@ -75,7 +76,8 @@ def subject(config: Config, seeds: int) -> Subject:
     low, high = (-1.0,) * ACTION_DIM, (1.0,) * ACTION_DIM
     spec = EnvSpec("bench", OBS_DIM, ACTION_DIM, EPISODE, 1, 10, False, low, high)
     agent = make_agent(config, OBS_DIM, ACTION_DIM)
-    programs = make_programs(config, agent, spec, range(seeds))
+    members = [dataclasses.replace(config, seed=seed) for seed in range(seeds)]
+    programs = make_programs(Layout.of(members, spec), agent)
     state, memory, carry = programs.init()
     stats = Normalizer(jnp.full((seeds,), 1000.0), jnp.zeros((seeds, OBS_DIM)), jnp.full((seeds, OBS_DIM), 1000.0))
     state = agent.with_seen(state, stats)

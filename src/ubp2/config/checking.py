@@ -9,9 +9,10 @@ from ubp2.config.files import leaves
 from ubp2.config.schedule import first_session, labels_that_fit
 from ubp2.config.schema import LAMBDA_RANGE, NEIGHBOUR, Config, OptimismConfig, TeacherConfig, given
 from ubp2.config.sections import LEAST_PIXELS, SUFFIX, VisualConfig, is_visual
+from ubp2.config.switching import switched
 from ubp2.errors import UserError, unknown_name
 
-__all__ = ["AT_LEAST_ONE", "check", "check_numbers"]
+__all__ = ["AT_LEAST_ONE", "check", "check_numbers", "notes"]
 
 AT_LEAST_ONE = (
     "steps",
@@ -55,6 +56,8 @@ _ABOVE_ZERO = (
     "sac.alpha_learning_rate",
     "planner.temperature",
     "planner.min_std",
+    "model.obs_floor",
+    "model.obs_limit",
 )
 _AT_LEAST_ZERO = (
     "seed",
@@ -72,6 +75,7 @@ _AT_LEAST_ZERO = (
     "optimism.lambda_reward",
     "optimism.lambda_dynamics",
     "optimism.lambda_value",
+    "model.obs_tail",
     "preferences.first",
     "preferences.budget",
     "preferences.imported",
@@ -105,6 +109,19 @@ def check(config: Config, episode_decisions: int) -> None:
         _check_questions(config, episode_decisions)
         _check_candidates(config, episode_decisions)
         _check_budget(config, episode_decisions)
+
+
+def notes(config: Config) -> list[str]:
+    """Return a sentence on each setting that can run and has no effect."""
+    config, found = switched(config), []
+    optimism, blind = config.optimism, config.model.reward_inputs == "state"
+    if config.agent in ("ubp2", "mbp") and blind and optimism.reward and optimism.autotune:
+        found.append(
+            f"lambda_reward stays at {optimism.lambda_reward:g}: the reward reads the state alone "
+            f"(model.reward_inputs), and Eq. 2 compares two policies in the same state, so their reward uncertainty is "
+            f"equal"
+        )
+    return found
 
 
 def check_numbers(config: Config) -> None:

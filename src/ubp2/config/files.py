@@ -41,6 +41,8 @@ __all__ = [
 
 # Where people are asked, which changes nothing of what is learned from them: a resumed run may have it elsewhere.
 PLACE = ("serve", "url", "host", "port", "browser", "instruction")
+# Fields of the model that runs of earlier versions lack: what those runs did.
+_BEFORE = {"obs_floor": 0.01, "obs_limit": 10.0, "obs_tail": 0.0}
 _WAITING = ("wait", "patience", "fallback")  # nor need a run go on waiting for people who no longer come
 
 FURTHER: dict[str, list[str]] = {}  # what a field of `own.SETTINGS` takes besides its choices: names registered
@@ -108,6 +110,7 @@ def load_yaml(path: Path, base: Config | None = None, *, own_names: bool = False
         raise not_yaml(path, error) from None
     try:
         plain, dotted = _apart({} if data is None else data)
+        plain = _as_it_was(plain) if own_names else plain
         config = overridden(from_dict(plain, base, own_names=own_names), dotted)
         if not _is_whole(data):
             check_asked(config, [name for name in SWITCHED if _names(data, name)])
@@ -225,6 +228,12 @@ def _as_of_today(data: Any) -> Any:
         return data
     preferences = {key: value for key, value in before.items() if key != "teacher"}
     return {"teacher": before["teacher"], **data, "preferences": preferences}
+
+
+def _as_it_was(data: Any) -> Any:
+    """The whole configuration of a run, with the fields that its version lacked as that version acted."""
+    model = data.get("model") if isinstance(data, Mapping) else None
+    return {**data, "model": _BEFORE | dict(model)} if isinstance(model, Mapping) else data
 
 
 @functools.cache

@@ -57,7 +57,7 @@ class ModelConfig:
     """The world model: ensembles of dynamics, reward and value, and a policy."""
 
     space: Literal["observation", "latent"] = "observation"
-    """What the dynamics predict: the normalised observation, or a learned latent (TD-MPC2's encoder with SimNorm)."""
+    """What the dynamics predict: the normalised observation, or a latent (TD-MPC2's: LayerNorm, SimNorm)."""
     latent_dim: int = 512
     """Size of the latent; used only in latent space."""
     width: int = 512
@@ -84,6 +84,12 @@ class ModelConfig:
     """Value as one number with a squared error (Eq. 5), or as 101 two-hot bins on a symlog scale."""
     policy_log_std: tuple[float, float] = (-10.0, 2.0)
     """Range of the log standard deviation of the policy."""
+    obs_floor: float = 0.05
+    """Smallest standard deviation by which an observation is divided, in the observation's own units."""
+    obs_limit: float = 5.0
+    """Standard deviations up to which a normalised observation is linear."""
+    obs_tail: float = 1.0
+    """Beyond the limit it grows by this factor times log(1 + excess); 0: it stops there."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Type of the factors in products, which add up in float32; auto: bfloat16 on a GPU, float32 elsewhere.
     An NVIDIA GPU rounds factors of float32 to TF32, unless JAX_DEFAULT_MATMUL_PRECISION=highest is set."""
@@ -255,7 +261,7 @@ class TrainingConfig:
     rho: float = 1.0
     """Weight rho^t of step t in the consistency loss (Eq. 3 has 1; TD-MPC2 uses 0.5)."""
     consistency_weight: float = 20.0
-    """Weight of Eq. 3."""
+    """Weight of Eq. 3, a mean over the coordinates of the state."""
     reward_weight: float = 0.1
     """Weight of Eq. 4."""
     value_weight: float = 0.1

@@ -151,7 +151,8 @@ def areas(scores: Scores) -> Grid:
 def labels_needed(results: Results, scores: Scores) -> Grid | None:
     """Labels that the middle seed needed to reach each level; None where no success or no label is known.
 
-    A seed that never gets there comes last, so that no average is over the lucky ones alone.
+    A seed that never gets there comes last, so that no average is over the lucky ones alone. Of an even number the
+    later of the two in the middle counts: with these labels more than half of the seeds are there.
     """
 
     def known_of(task: str, method: str) -> list[Series]:
@@ -185,7 +186,10 @@ def labels_needed(results: Results, scores: Scores) -> Grid | None:
         if any(one.method == method for one in known)
         for level in LEVELS
     )
-    note = "At the first evaluation at or above the level; the middle seed. In brackets: how many seeds get there."
+    note = (
+        "At the first evaluation at or above the level; the middle seed, of an even number the later of the two. In "
+        "brackets: how many seeds get there."
+    )
     columns = tuple(titles(scores.tasks)[task] for task in tasks)
     caption = "Labels needed to reach a success of 50, 80 and 95 %"
     return Grid(caption, "Method and level", columns, rows, (note,), 0, tuple(records))

@@ -140,14 +140,14 @@ def _fewest_labels(results: Results, task: str) -> float:
 
 
 def clips(results: Results) -> tuple[list[Clip], list[str]]:
-    """One clip a method and task, of the seed in the middle by its last score; and sentences on those left out."""
+    """One clip a method and task, of the seed in the middle by its last score (the worse of two); and sentences on those left out."""
     found, left, total = [], [], 0
     for task in results.tasks():
         for method in results.methods():
             filmed = [(one, path) for one in results.of(task, method) if (path := _newest(one))]
             if not filmed:
                 continue
-            one, path = sorted(filmed, key=lambda pair: pair[0].score[-1])[len(filmed) // 2]
+            one, path = sorted(filmed, key=lambda pair: pair[0].score[-1])[(len(filmed) - 1) // 2]
             size = path.stat().st_size
             if size > CLIP_BYTES or total + size > CLIPS_BYTES:
                 left.append(f"the clip {path} is too large for the page ({size / 1e6:.1f} MB)")

@@ -29,6 +29,7 @@ from ubp2.storage.database import disk_errors
 
 __all__ = ["Options", "Written", "check_out", "produce", "raw_scores", "write"]
 
+_WHOSE = "<p>Of each method the seed in the middle by its last score; of an even number the worse of the two.</p>"
 PAGE = "index.html"
 TABLES = ("scores", "amounts", "intervals", "area", "labels", "protocol", "machines")
 
@@ -202,7 +203,7 @@ def _sections(
             [page.row(table("intervals", "area", "labels")), page.row(drawn("profile", "improvement"))],
         ),
         Section("bonuses", "Bonus and coefficient", drawn("bonuses")),
-        Section("clips", "Clips", [f'<div class="clips">{films}</div>'] if films else []),
+        Section("clips", "Clips", [_WHOSE, f'<div class="clips">{films}</div>'] if films else []),
         Section("problems", "Problems", [page.items(problems)]),
         Section(
             "origin",

@@ -211,7 +211,7 @@ def check_config(cell: Cell) -> None:
     if not path.exists():
         return
     # What is learned does not depend on checkpoints, and cells of before had fewer.
-    changed = differences(replace(load_yaml(path), checkpoint=cell.config.checkpoint), cell.config)
+    changed = differences(replace(load_yaml(path, own_names=True), checkpoint=cell.config.checkpoint), cell.config)
     if changed:
         raise UserError(
             f"{cell.folder} holds {cell.method} on {cell.task} under other settings: {'; '.join(changed)}; "

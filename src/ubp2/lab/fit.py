@@ -61,7 +61,7 @@ class Judgement(NamedTuple):
 def _loss(config: Config, stats: Normalizer, pairs: Preferences, batch: Batch, key: Array, model: WorldModel) -> Array:
     """The part of training's loss that teaches the reward: this is the one place that calls training's function."""
     light = weights_as(model, compute_type(config.model))
-    z = world_model.encode(light, stats, batch.obs[:-1])
+    z = world_model.encode(config.model, light, stats, batch.obs[:-1])
     return config.training.reward_weight * supervise(config, light, stats, pairs, batch, z, key)[0]
 
 
@@ -96,7 +96,8 @@ def judge(config: Config, recorded: Recorded, labels: Preferences, probe: Probe,
     stats = recorded.stats
 
     def ask(obs: Array, action: Array) -> tuple[Array, Array]:
-        return world_model.reward(config.model, model, world_model.encode(model, stats, obs), action)
+        z = world_model.encode(config.model, model, stats, obs)
+        return world_model.reward(config.model, model, z, action)
 
     units = None
     if config.model.reward_units == "replay":  # a run follows them, here they are known

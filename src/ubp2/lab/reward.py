@@ -19,7 +19,7 @@ from ubp2.lab.fit import Judgement, Probe, Recorded, fit_and_judge
 from ubp2.lab.options import Reward
 from ubp2.lab.report import Results, Trial
 from ubp2.lab.subject import Subject
-from ubp2.preference.teachers import Situation, make_teacher, oracle
+from ubp2.preference.teachers import Situation, Teacher, make_teacher, oracle
 from ubp2.replay import Replay
 from ubp2.types import Episode, Preferences
 
@@ -76,8 +76,7 @@ class _Workbench:
         """Labelled pairs of every repeat [R, P, ...]; fewer labels are the first of more."""
         length, episodes = config.preferences.segment_length, self.subject.training
         recent_return = float(np.mean([episode.true_reward.sum() for episode in episodes]))
-        situation = Situation(0, recent_return, max(len(episode.action) for episode in episodes))
-        teacher = make_teacher(config.teacher, situation)
+        teacher = _in_sessions(config, recent_return, max(len(episode.action) for episode in episodes))
         of, most = (self.recorded.replay, episodes), max(self.what.labels)
         keys = jax.random.split(self.key("labels"), self.what.repeats)
         own = [pairs.draw(*of, most, length, teacher, key) for key in keys]
@@ -96,6 +95,21 @@ class _Workbench:
             )
         kept = drawn._replace(**{field: getattr(drawn, field)[decided] for field in drawn._fields[:6]})
         return Probe(*self.states[:4], pairs=kept), (self.states.reward, label[decided])
+
+
+def _in_sessions(config: Config, recent_return: float, episode_length: int) -> Teacher:
+    """The teacher of a run: each session's pairs are answered as in that session, the first included."""
+
+    def respond(key_seed: int, left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        size, answers = config.preferences.per_session, []
+        for session, start in enumerate(range(0, len(left), size)):
+            teacher = make_teacher(config.teacher, Situation(session, recent_return, episode_length))
+            own = slice(start, start + size)
+            answers.append(teacher(key_seed + session, left[own], right[own]))
+        label, weight = (np.concatenate(part) for part in zip(*answers, strict=True))
+        return label, weight
+
+    return respond
 
 
 class _States(NamedTuple):

@@ -16,7 +16,7 @@ from jax import Array
 
 from ubp2.config.schema import ModelConfig
 from ubp2.models import heads, world_model
-from ubp2.models.networks import MLP, NARROW, hidden_layers, last_product, shared_layer, shared_weight
+from ubp2.models.networks import MLP, NARROW, finished, hidden_layers, last_product, shared_layer, shared_weight
 from ubp2.models.uncertainty import disagreement
 from ubp2.models.world_model import WorldModel
 
@@ -30,7 +30,7 @@ class Packed(NamedTuple):
     vectors: tuple[Array, ...]  # [E, 3, W] bias, scale and offset of each hidden layer
     weights: tuple[Array, ...]  # [E, W, W] of the others
     last: tuple[Array, ...]  # [E, W, O], one for each of the ensembles that were joined, or one for all
-    biases: tuple[Array, ...]  # [E, O]
+    outputs: tuple[Array, ...]  # as `MLP.outputs` gives them, [E, 1 or 3, O]
 
 
 class Imagination(NamedTuple):
@@ -52,16 +52,16 @@ class Imagined(NamedTuple):
 
 def pack(networks: list[MLP], dtype: jnp.dtype) -> Packed:
     """Lay out ensembles that read the same input as one, with their weights in `dtype`."""
-    layers = range(len(networks[0].scales))
+    layers = range(len(networks[0].weights) - 1)
     weights = [jnp.concatenate([network.weights[i] for network in networks]).astype(dtype) for i in layers]
     last = tuple(network.weights[-1].astype(dtype) for network in networks)
-    biases = tuple(network.biases[-1] for network in networks)
-    size = max(bias.shape[-1] for bias in biases)
+    outputs = tuple(network.outputs() for network in networks)
+    size = max(own.shape[-1] for own in outputs)
     if dtype != jnp.float32 and size <= NARROW:  # few outputs: one product with empty columns is faster than two
         last = (jnp.concatenate([jnp.pad(w, ((0, 0), (0, 0), (0, size - w.shape[-1]))) for w in last]),)
-        biases = (jnp.concatenate([jnp.pad(b, ((0, 0), (0, size - b.shape[-1]))) for b in biases]),)
+        outputs = (jnp.concatenate([jnp.pad(o, ((0, 0), (0, 0), (0, size - o.shape[-1]))) for o in outputs]),)
     vectors = tuple(jnp.concatenate([network.vectors(i) for network in networks]) for i in layers)
-    return Packed(shared_weight(weights[0]), vectors, tuple(weights[1:]), last, biases)
+    return Packed(shared_weight(weights[0]), vectors, tuple(weights[1:]), last, outputs)
 
 
 def infer(packed: Packed, x: Array) -> tuple[Array, ...]:
@@ -69,12 +69,13 @@ def infer(packed: Packed, x: Array) -> tuple[Array, ...]:
     first = shared_layer(x, packed.first, packed.vectors[0])
     hidden = hidden_layers(packed.weights, packed.vectors[1:], first)
     outputs, place = [], 0
-    for weight, bias in zip(packed.last, packed.biases, strict=True):
+    for weight, vectors in zip(packed.last, packed.outputs, strict=True):
         own = hidden[place : place + len(weight)]
         # Many outputs keep fewer digits: a latent is about to be squeezed through a softmax, and of a wide observation,
         # such as features of frames, they are changes.
-        output = jax.vmap(last_product)(own, weight) if bias.shape[-1] <= NARROW else (own @ weight).astype(jnp.float32)
-        outputs.append(output + bias[:, None])
+        narrow = vectors.shape[-1] <= NARROW
+        output = jax.vmap(last_product)(own, weight) if narrow else (own @ weight).astype(jnp.float32)
+        outputs.append(finished(output, vectors))
         place += len(weight)
     return tuple(outputs)
 
@@ -82,7 +83,7 @@ def infer(packed: Packed, x: Array) -> tuple[Array, ...]:
 def prepare(model: WorldModel, policy: MLP, dtype: jnp.dtype) -> Imagination:
     """Lay out all networks for planning."""
     one = jax.tree.map(lambda parameter: parameter[None], policy)
-    apart = dtype != jnp.float32 and model.dynamics.biases[-1].shape[-1] > NARROW
+    apart = dtype != jnp.float32 and (model.encoder is not None or model.dynamics.biases[-1].shape[-1] > NARROW)
     groups = [[model.dynamics], [model.reward]] if apart else [[model.dynamics, model.reward]]
     models = tuple(pack(group, dtype) for group in groups)
     return Imagination(models, pack([model.value], dtype), pack([one], dtype))

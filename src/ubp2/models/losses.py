@@ -30,8 +30,11 @@ def _powers(base: float, horizon: int) -> Array:
 
 
 def consistency_loss(predicted: Array, actual: Array, mask: Array, rho: float) -> Array:
-    """Eq. 3 for one member: squared distance of its own rollout [H, N, Z] to what happened [H, N, Z]."""
-    error = jnp.sum((predicted - actual) ** 2, axis=-1)
+    """Eq. 3 for one member: squared distance of its own rollout [H, N, Z] to what happened [H, N, Z], over Z.
+
+    TD-MPC2 takes the mean over coordinates, too, and its weight of 20 belongs to that.
+    """
+    error = jnp.mean((predicted - actual) ** 2, axis=-1)
     return masked_mean(error * _powers(rho, len(error)), mask)
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "by_blocks",
     "compute_type",
     "ensemble",
+    "finished",
     "hidden_layers",
     "last_product",
     "mish",
@@ -187,14 +188,17 @@ def last_product(x: Array, weight: Array) -> Array:
 
 
 class MLP(eqx.Module):
-    """Linear, LayerNorm, Mish for each hidden layer, then a linear output. Works on any leading axes."""
+    """Linear, LayerNorm, Mish for each hidden layer, then a linear output. Works on any leading axes.
+
+    With `normed`, a LayerNorm of its own follows the output, as SimNorm wants it (TD-MPC2).
+    """
 
     weights: list[Array]
     biases: list[Array]
     scales: list[Array]
     offsets: list[Array]
 
-    def __init__(self, sizes: list[int], *, key: Array, output_scale: float = 1.0):
+    def __init__(self, sizes: list[int], *, key: Array, output_scale: float = 1.0, normed: bool = False):
         keys = jax.random.split(key, len(sizes) - 1)
         shapes = list(itertools.pairwise(sizes))
         self.weights = [
@@ -203,16 +207,23 @@ class MLP(eqx.Module):
         ]
         self.weights[-1] = self.weights[-1] * output_scale
         self.biases = [jnp.zeros(out) for out in sizes[1:]]
-        self.scales = [jnp.ones(out) for out in sizes[1:-1]]
-        self.offsets = [jnp.zeros(out) for out in sizes[1:-1]]
+        normal = sizes[1:] if normed else sizes[1:-1]
+        self.scales = [jnp.ones(out) for out in normal]
+        self.offsets = [jnp.zeros(out) for out in normal]
 
     def __call__(self, x: Array) -> Array:
         one = jax.tree.map(lambda parameter: parameter[None], self)
         return apply_members(one, x)[0]
 
     def vectors(self, layer: int) -> Array:
-        """Bias, scale and offset of a hidden layer of an ensemble: [E, 3, W]."""
+        """Bias, scale and offset of a layer of an ensemble that has a LayerNorm: [E, 3, W]."""
         return jnp.stack([self.biases[layer], self.scales[layer], self.offsets[layer]], axis=-2)
+
+    def outputs(self) -> Array:
+        """What follows the last product of an ensemble: its bias, and scale and offset if it is normed: [E, 1 or 3, O].
+        """
+        last = len(self.weights) - 1
+        return self.vectors(last) if len(self.scales) > last else self.biases[last][:, None]
 
 
 def weights_as(networks: T, dtype: jnp.dtype) -> T:
@@ -280,9 +291,17 @@ def apply_own(members: MLP, x: Array) -> Array:
 
 def _rest(members: MLP, hidden: Array) -> Array:
     """What follows the first hidden layer, of which each member has rows of its own: [E, N, W] -> [E, N, out]."""
-    others = range(1, len(members.scales))
+    others = range(1, len(members.weights) - 1)
     hidden = hidden_layers(members.weights[1:-1], [members.vectors(i) for i in others], hidden)
-    return jax.vmap(last_product)(hidden, members.weights[-1]) + members.biases[-1][:, None]
+    return finished(jax.vmap(last_product)(hidden, members.weights[-1]), members.outputs())
+
+
+def finished(product: Array, vectors: Array) -> Array:
+    """The outputs of an ensemble from its last product [E, N, O], with the vectors that `MLP.outputs` gives."""
+    if vectors.shape[-2] == 1:
+        return product + vectors
+    bias, scale, offset = (vectors[..., i : i + 1, :] for i in range(3))
+    return _normal(product, bias)[0] * scale + offset
 
 
 def hidden_layers(weights: Sequence[Array], vectors: Sequence[Array], hidden: Array) -> Array:

@@ -19,10 +19,10 @@ def jensen_renyi(mean: Array, log_std: Array) -> Array:
     that differ only in how noisy they think the reward is. That says nothing about where reward can be gained, and a
     bonus must not become a penalty, so the value is clipped at zero.
     """
-    variance = jnp.exp(2 * log_std)
-    total = variance[:, None] + variance[None]  # [E, E, ...]
-    gap = mean[:, None] - mean[None]
-    pairs = -0.5 * (gap**2 / total + jnp.log(total))
+    # In logs: exp(2 log_std) is 0 in float32 below a log_std of about -44.
+    log_total = jnp.logaddexp(2 * log_std[:, None], 2 * log_std[None])  # [E, E, ...]
+    gap = (mean[:, None] - mean[None]) * jnp.exp(jnp.minimum(-0.5 * log_total, 80.0))
+    pairs = -0.5 * (gap**2 + log_total)
     members = mean.shape[0]
     log_mean_exp = jax.nn.logsumexp(pairs, axis=(0, 1)) - 2 * jnp.log(float(members))
     divergence = -log_mean_exp - jnp.mean(log_std, axis=0) - 0.5 * jnp.log(2.0)

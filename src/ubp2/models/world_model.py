@@ -59,10 +59,10 @@ def init(config: ModelConfig, obs_dim: int, action_dim: int, key: Array) -> tupl
     # Dynamics start as "nothing changes" and values at zero; rewards start small but different, so that members
     # disagree where no label has spoken yet.
     model = WorldModel(
-        encoder=MLP([obs_dim, 256, config.latent_dim], key=k_encoder) if latent else None,
+        encoder=MLP([obs_dim, 256, config.latent_dim], key=k_encoder, normed=True) if latent else None,
         dynamics=ensemble(
             config.dynamics_members,
-            lambda k: MLP([inputs, *hidden, state_dim], key=k, output_scale=1.0 if latent else 0.01),
+            lambda k: MLP([inputs, *hidden, state_dim], key=k, output_scale=1.0 if latent else 0.01, normed=latent),
             k_dynamics,
         ),
         reward=_blind_to_actions(
@@ -87,9 +87,9 @@ def _blind_to_actions(members: MLP, state_dim: int) -> MLP:
     return eqx.tree_at(lambda m: m.weights[0], members, members.weights[0].at[:, state_dim:].set(0.0))
 
 
-def encode(model: WorldModel, stats: Normalizer, obs: Array) -> Array:
+def encode(config: ModelConfig, model: WorldModel, stats: Normalizer, obs: Array) -> Array:
     """Observations [..., D] to model states [..., Z]."""
-    normal = normalizer.normalize(stats, obs)
+    normal = normalizer.normalize(config, stats, obs)
     return normal if model.encoder is None else simnorm(model.encoder(normal))
 
 

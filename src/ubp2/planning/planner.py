@@ -23,7 +23,7 @@ class Steering(NamedTuple):
     """What a plan is for: gathering data (bonuses and noise) or doing well (neither)."""
 
     coefficients: Array  # [3] lambda_r, lambda_d, lambda_q
-    explore: Array  # [] 1 draws a sequence among the elites and adds noise, 0 takes the best
+    explore: Array  # [] 1 adds noise to an elite (mppi) or to the mean (cem), 0 takes the best
     units: Array | None = None  # [E, 2] in which rewards of the members count
 
 
@@ -32,7 +32,7 @@ class Decision(NamedTuple):
 
     action: Array  # [A]
     following: Array  # [H, A] mean from which the next plan starts
-    scores: Scores  # terms of the chosen sequence, []
+    scores: Scores  # terms of the chosen sequence, []; under cem exploring, of an elite
     broken: Array  # [] scores that were not finite
 
 
@@ -67,7 +67,9 @@ def plan(
     result = optimizers.optimize(config.planner, score, previous, proposals, k_search)
     drawn = jax.random.categorical(k_pick, jnp.log(result.weights))
     chosen = jnp.where(steering.explore > 0, drawn, result.best)
-    action = result.actions[chosen, 0]
+    # CEM explores with its own distribution N(mean, std^2), MPPI with an elite and noise, as TD-MPC2.
+    from_mean = (config.planner.optimizer == "cem") & (steering.explore > 0)
+    action = jnp.where(from_mean, result.mean[0], result.actions[chosen, 0])
     jitter = steering.explore * result.std[0] * jax.random.normal(k_noise, action.shape)
     return Decision(
         action=jnp.clip(action + jitter, -1.0, 1.0),

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ubp2 import replay as replay_
-from ubp2.config.schema import PreferenceConfig, given
+from ubp2.config.schema import ModelConfig, PreferenceConfig, given
 from ubp2.models import normalizer
 from ubp2.models.normalizer import Normalizer
 from ubp2.replay import Replay
@@ -80,7 +80,7 @@ def describe(segments: Segments, answered: Preferences) -> tuple[Array, Array, A
     stats = Normalizer(jnp.asarray(len(seen), jnp.float32), mean, jnp.sum((seen - mean[None]) ** 2, axis=0))
 
     def flat(*sides: Array) -> Array:
-        return jnp.concatenate([normalizer.normalize(stats, obs).reshape(len(obs), -1) for obs in sides], axis=1)
+        return jnp.concatenate([normalizer.normalize(ModelConfig(), stats, obs).reshape(len(obs), -1) for obs in sides], axis=1)
 
     mask = jnp.arange(len(answered.label)) < answered.count
     return flat(segments.obs[::2], segments.obs[1::2]), flat(answered.left_obs, answered.right_obs), mask

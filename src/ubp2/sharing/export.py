@@ -13,6 +13,7 @@ import numpy as np
 
 from ubp2._version import __version__
 from ubp2.agents.base import Reflex
+from ubp2.config.schema import ModelConfig
 from ubp2.envs.visual import is_visual
 from ubp2.errors import UserError
 from ubp2.models import kernels, normalizer
@@ -94,16 +95,17 @@ def policy_of(run: Path | str) -> Exported:
         "decisions": int(counters["decision"]),
         "labels": int(counters["labels"]),
         "ubp2": __version__,
-        "clip": normalizer.LIMIT,
+        "clip": config.model.obs_limit,
+        "tail": config.model.obs_tail,
         "layer_norm_epsilon": kernels.EPSILON,
         "simnorm_group": GROUP,
     }
-    return Exported(metadata, _arrays(reflex))
+    return Exported(metadata, _arrays(config.model, reflex))
 
 
-def _arrays(reflex: Reflex) -> dict[str, np.ndarray]:
+def _arrays(config: ModelConfig, reflex: Reflex) -> dict[str, np.ndarray]:
     """Parameters by name, float32."""
-    mean, scale = normalizer.units(reflex.stats)
+    mean, scale = normalizer.units(config, reflex.stats)
     found = {"mean": mean, "scale": scale, **_layers("policy", reflex.policy)}
     if reflex.encoder is not None:
         found |= _layers("encoder", reflex.encoder)

@@ -17,7 +17,7 @@ import numpy as np
 
 __all__ = ["FORMAT", "Policy", "load_policy"]
 
-FORMAT = 1
+FORMAT = 2  # 1 has neither a tail nor an encoder that ends in LayerNorm
 
 
 class Policy:
@@ -40,26 +40,32 @@ class Policy:
             raise ValueError(f"expected observations of {size} numbers, got {obs.shape[-1] if obs.ndim else 1}")
         if not np.isfinite(obs).all():
             raise ValueError(f"the observation is not finite at index {int(np.argwhere(~np.isfinite(obs))[0, 1])}")
-        limit = self.metadata["clip"]
-        z = np.clip((obs - self._arrays["mean"]) / self._arrays["scale"], -limit, limit)
+        z = self._bent((obs - self._arrays["mean"]) / self._arrays["scale"])
         if "encoder.weight.0" in self._arrays:
             z = _simnorm(self._network("encoder", z), self.metadata["simnorm_group"])
         said = self._network("policy", z)[:, : self.metadata["action_dim"]]
         return (self._low + (np.tanh(said) + 1.0) / 2.0 * (self._high - self._low)).astype(np.float32)
 
-    def _network(self, name: str, x: np.ndarray) -> np.ndarray:
-        """Linear, LayerNorm and Mish for each hidden layer, then linear."""
-        layer, epsilon = 0, np.float32(self.metadata["layer_norm_epsilon"])
-        while f"{name}.scale.{layer}" in self._arrays:
-            x = self._linear(name, layer, x)
-            x = x - x.mean(axis=1, keepdims=True)
-            x = x / np.sqrt((x**2).mean(axis=1, keepdims=True) + epsilon)
-            x = _mish(x * self._arrays[f"{name}.scale.{layer}"] + self._arrays[f"{name}.offset.{layer}"])
-            layer += 1
-        return self._linear(name, layer, x)
+    def _bent(self, x: np.ndarray) -> np.ndarray:
+        """Linear up to a limit, then logarithmic."""
+        limit, tail = (np.float32(self.metadata.get(name, 0.0)) for name in ("clip", "tail"))
+        size = np.abs(x)
+        return np.sign(x) * (np.minimum(size, limit) + tail * np.log1p(np.maximum(size - limit, np.float32(0.0))))
 
-    def _linear(self, name: str, layer: int, x: np.ndarray) -> np.ndarray:
-        return x @ self._arrays[f"{name}.weight.{layer}"] + self._arrays[f"{name}.bias.{layer}"]
+    def _network(self, name: str, x: np.ndarray) -> np.ndarray:
+        """Linear, LayerNorm and Mish for each hidden layer, then linear, and LayerNorm where there is one."""
+        last = sum(key.startswith(f"{name}.weight.") for key in self._arrays) - 1
+        for layer in range(last + 1):
+            weight, bias, scale, offset = (
+                self._arrays.get(f"{name}.{part}.{layer}") for part in ("weight", "bias", "scale", "offset")
+            )
+            x = x @ weight + bias
+            if scale is not None:
+                x = x - x.mean(axis=1, keepdims=True)
+                x = x / np.sqrt((x**2).mean(axis=1, keepdims=True) + np.float32(self.metadata["layer_norm_epsilon"]))
+                x = x * scale + offset
+            x = x if layer == last else _mish(x)
+        return x
 
 
 def load_policy(path: str | Path) -> Policy:
@@ -72,9 +78,9 @@ def load_policy(path: str | Path) -> Policy:
     if "metadata" not in arrays:
         raise ValueError(f"{path} is no policy that ubp2 export wrote")
     metadata = json.loads(str(arrays.pop("metadata")))
-    if metadata["format"] != FORMAT:
+    if metadata["format"] not in (1, FORMAT):
         raise ValueError(
-            f"{path} has format {metadata['format']} and this loader reads {FORMAT}; "
+            f"{path} has format {metadata['format']} and this loader reads up to {FORMAT}; "
             f"take the numpy_policy.py that was written with the policy"
         )
     return Policy(metadata, arrays)

@@ -62,7 +62,7 @@ class _Graph:
         return name
 
     def network(self, name: str, x: str, metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
-        """Linear, LayerNorm and Mish for each hidden layer, then linear."""
+        """Linear, LayerNorm and Mish for each hidden layer, then linear, and LayerNorm where there is one."""
 
         def own(part: str, layer: int) -> str:
             key = f"{name}.{part}.{layer}"
@@ -71,10 +71,10 @@ class _Graph:
         layers = sum(key.startswith(f"{name}.weight.") for key in arrays)
         for layer in range(layers):
             x = self.node("Gemm", x, own("weight", layer), own("bias", layer))
-            if layer < layers - 1:
+            if f"{name}.scale.{layer}" in arrays:
                 epsilon = metadata["layer_norm_epsilon"]
                 x = self.node("LayerNormalization", x, own("scale", layer), own("offset", layer), epsilon=epsilon)
-                x = self.node("Mish", x)
+            x = x if layer == layers - 1 else self.node("Mish", x)
         return x
 
 
@@ -82,14 +82,23 @@ def _states(graph: _Graph, metadata: dict[str, Any], arrays: dict[str, np.ndarra
     """What the policy network reads: the normalised observation, or the latent of it."""
     centred = graph.node("Sub", "obs", graph.constant("mean", arrays["mean"]))
     units = graph.node("Div", centred, graph.constant("scale", arrays["scale"]))
-    limits = [graph.constant(name, sign * metadata["clip"]) for name, sign in (("clip.low", -1), ("clip.high", 1))]
-    z = graph.node("Clip", units, *limits)
+    z = _bent(graph, units, metadata)
     if "encoder.weight.0" not in arrays:
         return z
     z = graph.network("encoder", z, metadata, arrays)
     groups = graph.constant("groups", [0, -1, metadata["simnorm_group"]], np.int64)
     z = graph.node("Softmax", graph.node("Reshape", z, groups), axis=2)
     return graph.node("Reshape", z, graph.constant("flat", [0, -1], np.int64))
+
+
+def _bent(graph: _Graph, x: str, metadata: dict[str, Any]) -> str:
+    """Linear up to a limit, then logarithmic."""
+    limit, tail = (graph.constant(name, metadata[name]) for name in ("clip", "tail"))
+    size = graph.node("Abs", x)
+    beyond = graph.node("Relu", graph.node("Sub", size, limit))
+    grown = graph.node("Log", graph.node("Add", beyond, graph.constant("one", 1.0)))
+    bent = graph.node("Add", graph.node("Min", size, limit), graph.node("Mul", grown, tail))
+    return graph.node("Mul", graph.node("Sign", x), bent)
 
 
 def _actions(graph: _Graph, said: str, metadata: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import tyro
 
 from ubp2.bench import options
+from ubp2.config.checking import notes
 from ubp2.config.presets import DEFAULT_PRESET
 from ubp2.config.schema import Config
 from ubp2.errors import UserError, unknown_name
@@ -167,7 +168,8 @@ def _trained(args: Train) -> Outcome:
     else:
         chosen = list(args.configs) or args.config
         result = api.train(chosen, seeds=args.seeds, labels=args.labels, out=args.out, **options)
-    return _outcome(result, why())
+    told = [] if args.resume else notes(args.config)
+    return _outcome(result, why(), told)
 
 
 def _program(file: Path, args: Train, why: Callable[[], str]) -> Outcome:
@@ -191,8 +193,8 @@ def _program(file: Path, args: Train, why: Callable[[], str]) -> Outcome:
     return ended if not ended.code else ended._replace(text=f"{ended.text}\n{_going_on(results, again, why())}")
 
 
-def _outcome(result: RunResult | PopulationResult, why: str) -> Outcome:
-    """What is told of a run, or of several; why: of those that were stopped."""
+def _outcome(result: RunResult | PopulationResult, why: str, told: Sequence[str]) -> Outcome:
+    """What is said of a run, or of several; why: of those that were stopped; told: before the rest, at the end."""
     runs: list[RunResult] = getattr(result, "runs", [])
     code = _code(runs or [result])  # type: ignore[list-item]
     again = f"ubp2 train --resume {shlex.quote(str(result.folder))}"
@@ -200,18 +202,17 @@ def _outcome(result: RunResult | PopulationResult, why: str) -> Outcome:
         if not result.finished:
             stopped = f"stopped at decision {result.decisions}{why}; go on with: {again}"
             return Outcome(_result_data(result), stopped, code)
-        return Outcome(_result_data(result), "\n".join(_finished(result, "")))
+        return Outcome(_result_data(result), "\n".join([*told, *_finished(result, "")]))
     names = _names(result.folder, runs)
     apart = not all(re.fullmatch(r"s\d+", name) for name in names)
-    lines: list[str] = []
+    lines = list[str]()
+    named = list(zip(names, runs, strict=True))
     if code:
-        lines += [
-            f"  {name}: {_state(run)}, at decision {run.decisions}" for name, run in zip(names, runs, strict=True)
-        ]
+        lines += [f"  {name}: {_state(run)}, at decision {run.decisions}" for name, run in named]
         lines.append(_going_on(runs, again, why))
         return Outcome(_result_data(result), "\n".join(lines), code)
     many = f"{len(runs)} {'runs' if apart else 'seeds'}, "
-    lines += _finished(result, many)[:1]
+    lines += [*told, _finished(result, many)[0]]
     if apart:  # a mean over tasks would hide which of them is learned
         lines += [f"  {name:{max(map(len, names))}}  {_score(run.evaluation)}" for name, run in named]
     else:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ubp2.config.checking import notes
 from ubp2.config.files import to_dict
 from ubp2.storage import population
 from ubp2.storage.runs import Run, read_metrics
@@ -39,6 +40,7 @@ def _run(run: Path) -> dict[str, Any]:
         "of": config.steps,
         "labels": max(used, default=0),
         "evaluation": evaluations[-1] if evaluations else {},
+        **({"notes": told} if (told := notes(config)) else {}),
         "config": to_dict(config),
     }
 
@@ -46,6 +48,7 @@ def _run(run: Path) -> dict[str, Any]:
 def _population(folder: Path) -> dict[str, Any]:
     """What is common, then each member by its path below the folder, with the settings in which it differs."""
     members = {str(path.relative_to(folder)): _run(path) for path in population.members(folder)}
+    told = [own.pop("notes", []) for own in members.values()][0]
     settings = {name: _flat(own.pop("config")) for name, own in members.items()}
     first = next(iter(settings.values()))
     shared = {key: value for key, value in first.items() if all(own.get(key) == value for own in settings.values())}
@@ -57,7 +60,8 @@ def _population(folder: Path) -> dict[str, Any]:
     seeds_alone = not any("differs" in own for own in members.values())
     count = {"seeds": len(members)} if seeds_alone else {"runs": len(members), "tasks": len(envs)}
     common = {"run": folder, **count, "labels": sum(own["labels"] for own in members.values())}
-    return {**common, "members": members, "config": _nested(first if seeds_alone else shared)}
+    notes = {"notes": told} if told else {}
+    return {**common, "members": members, **notes, "config": _nested(first if seeds_alone else shared)}
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -46,7 +46,10 @@ class Kernel:
     def __call__(self, x: Array, y: Array) -> Array:
         if self.name == "linear":
             return self._features(x) @ self._features(y).T
-        squared = np.maximum((x * x).sum(1)[:, None] + (y * y).sum(1) - 2 * x @ y.T, 0.0)
+        sizes = (x * x).sum(1)[:, None] + (y * y).sum(1)
+        squared = sizes - 2 * x @ y.T
+        # What rounding leaves of zero has a root near 1e-8, and Matern 1/2 is linear in that.
+        squared = np.where(squared > (x.shape[1] + 2) * np.finfo(float).eps * sizes, squared, 0.0)
         if self.name == "rbf":
             return np.exp(-squared / (2 * self.length**2))
         return _HALF_INTEGERS[self.nu](np.sqrt(2 * self.nu * squared) / self.length)

@@ -78,6 +78,8 @@ def ask(crew: Crew, agent: Agent, programs: Programs, state: State, ended: list[
             late = _arrived(crew, counters, i)
             if late.answers or late.anew:
                 answers[i] = late
+    if not answers:
+        return
     _warn_of_ties(crew, counters, answers)
     taught = _take(crew, programs, state, answers, selections)
     if taught.any() and agent.fit is not None:

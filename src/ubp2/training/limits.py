@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 
 __all__ = ["TimeLimit"]
 
 MARGIN = 10.0  # seconds for what is not measured: closing environments and files, the end of the process
+RECENT = 60  # decisions whose pace counts
 SLACK = 1.2  # an evaluation or a checkpoint may take longer than the last one
 
 
@@ -22,11 +25,22 @@ class TimeLimit:
     """Seconds of the last evaluation; None before the first."""
     saving: float = 1.0
     """Seconds of the last checkpoint."""
+    decisions: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    """When the last decisions were made. Their median pace leaves out what waits for a compilation."""
 
     @classmethod
     def after(cls, minutes: float | None) -> TimeLimit:
         """A limit that ends so many minutes from now; None: no limit."""
         return cls() if minutes is None else cls(time.monotonic() + 60.0 * minutes)
+
+    def decided(self) -> None:
+        """A decision has been made."""
+        self.decisions.append(time.monotonic())
+
+    def pace(self) -> float:
+        """Seconds a decision; 0 before anybody knows."""
+        times = list(self.decisions)
+        return statistics.median(b - a for a, b in zip(times, times[1:], strict=False)) if len(times) > 2 else 0.0
 
     def left(self) -> float:
         """Seconds until the end."""

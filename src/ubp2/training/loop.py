@@ -81,7 +81,7 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
         evaluated
         and counters.decision < config.steps
         and not crew.stopping()
-        and not _time_is_up(crew, counters, first, started)
+        and not _time_is_up(crew)
         and _ready(crew, agent, programs, counters)
     ):
         t = counters.decision
@@ -100,6 +100,7 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
         _record(crew, agent, programs, state, (action, step, ended))  # line 12
         ongoing.add(action, step, crew.alive)
         counters.decision = t = t + 1
+        crew.limit.decided()
         if lost:
             stepping.discard(crew, state, lost)
         if ended.any():
@@ -126,12 +127,13 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
     ]
 
 
-def _time_is_up(crew: Crew, counters: Counters, first: int, started: float) -> bool:
+def _time_is_up(crew: Crew) -> bool:
     """Whether the rest of the time is needed for the last evaluation and a checkpoint."""
-    evaluation, made = crew.config.evaluation, counters.decision - first
+    if math.isinf(crew.limit.end):
+        return False
+    evaluation = crew.config.evaluation
     rounds = -(-evaluation.episodes // evaluation.workers) * len(evaluation.controllers)
-    seconds = (time.monotonic() - started) / made if made else 0.0
-    return crew.limit.near(rounds * crew.sizes.episode_decisions * seconds)
+    return crew.limit.near(rounds * crew.sizes.episode_decisions * crew.limit.pace())
 
 
 def _stop_early(
