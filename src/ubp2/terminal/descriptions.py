@@ -13,7 +13,7 @@ from ubp2.storage import population
 from ubp2.storage.runs import Run, read_metrics
 from ubp2.system import cache_folder, versions
 
-__all__ = ["folder", "installation", "lines"]
+__all__ = ["evaluation_lines", "folder", "installation", "lines"]
 
 
 def installation() -> dict[str, Any]:
@@ -48,7 +48,7 @@ def _run(run: Path) -> dict[str, Any]:
 def _population(folder: Path) -> dict[str, Any]:
     """What is common, then each member by its path below the folder, with the settings in which it differs."""
     members = {str(path.relative_to(folder)): _run(path) for path in population.members(folder)}
-    told = [own.pop("notes", []) for own in members.values()][0]
+    of_each = [own.pop("notes", []) for own in members.values()]
     settings = {name: _flat(own.pop("config")) for name, own in members.items()}
     first = next(iter(settings.values()))
     shared = {key: value for key, value in first.items() if all(own.get(key) == value for own in settings.values())}
@@ -60,6 +60,7 @@ def _population(folder: Path) -> dict[str, Any]:
     seeds_alone = not any("differs" in own for own in members.values())
     count = {"seeds": len(members)} if seeds_alone else {"runs": len(members), "tasks": len(envs)}
     common = {"run": folder, **count, "labels": sum(own["labels"] for own in members.values())}
+    told = list(dict.fromkeys(note for own in of_each for note in own))
     notes = {"notes": told} if told else {}
     return {**common, "members": members, **notes, "config": _nested(first if seeds_alone else shared)}
 
@@ -95,3 +96,9 @@ def lines(data: Mapping[str, Any], indent: str = "") -> list[str]:
         else:
             found.append(f"{indent}{key}: {value:.6g}" if isinstance(value, float) else f"{indent}{key}: {value}")
     return found
+
+
+def evaluation_lines(scores: Mapping[str, float]) -> list[str]:
+    """Scores as indented lines."""
+    width = max(map(len, scores), default=0)
+    return [f"  {name:{width}}  {value:.3g}" for name, value in scores.items()]
