@@ -68,9 +68,9 @@ def test_the_end_of_the_time_is_told(api: Api, capfd: pytest.CaptureFixture[str]
     api.finished = False
     assert main(["train", "--steps", "30", "--minutes", "2.5"]) == 75
     told = capfd.readouterr().out
-    assert "stopped at decision 30 because the 2.5 minutes are over; go on with: ubp2 train --resume runs/a" in told
+    assert "stopped at decision 30 because the time (2.5 min) is over; go on with: ubp2 train --resume runs/a" in told
     assert main([*TWO, "--minutes", "3"]) == 75
-    assert "2 of 2 runs stopped because the 3 minutes are over; go on with" in capfd.readouterr().out
+    assert "2 of 2 runs stopped because the time (3 min) is over; go on with" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_run_ends_in_its_minutes_and_goes_on(tmp_path: Path) -> None:
     began = time.monotonic()
     stopped = ran(tmp_path, "train", "--env", "toy/reach", "--config", file, "--out", "out", "--minutes", "0.75")
     assert time.monotonic() - began < 45
-    assert stopped.returncode == 75 and "because the 0.75 minutes are over" in stopped.stdout, stopped.stderr
+    assert stopped.returncode == 75 and "because the time (0.75 min) is over" in stopped.stdout, stopped.stderr
     rows = (tmp_path / "out" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     assert any(json.loads(row)["kind"] == "eval" for row in rows)
     done = ran(tmp_path, "train", "--resume", "out", "--json")

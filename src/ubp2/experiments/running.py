@@ -240,7 +240,7 @@ def answer(summary: Summary, again: str) -> Answer:
     if failed:
         lines.append(f"{len(failed)} of {len(summary.outcomes)} failed; {again} tries them again")
     if stopped and summary.minutes is not None:
-        lines.append(f"the {summary.minutes:g} minutes are over; {again} goes on")
+        lines.append(f"the time ({summary.minutes:g} min) is over; {again} goes on")
     elif stopped:
         lines.append(f"stopped; {again} goes on")
     return as_data(summary), "\n".join(lines), CHECKPOINTED if stopped else int(bool(failed))

@@ -150,7 +150,7 @@ def _because(minutes: float | None, signals_before: int) -> str:
     """Why a run was stopped, if it was the clock and no signal."""
     if minutes is None or number_heard() > signals_before:
         return ""
-    return f" because the {minutes:g} minutes are over"
+    return f" because the time ({minutes:g} min) is over"
 
 
 def _names(folder: Path, runs: Sequence[RunResult]) -> list[str]:
