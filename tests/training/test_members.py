@@ -40,6 +40,7 @@ def short(**changes: Any) -> Config:
     return dataclasses.replace(base, **{name: value for name, value in changes.items() if name not in sections})
 
 
+APART = {"in_process": False, "episode_decisions": 20}
 UNLIKE = {
     "reach/ubp2": short(),
     "flee/few-labels": short(
@@ -162,7 +163,7 @@ def test_a_member_whose_numbers_are_not_finite_fails_alone(tmp_path: Path) -> No
 def test_a_member_whose_simulator_breaks_fails_alone_and_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    configs = {"reach/s0": short(), "breaking/s0": short(env=BREAKING, seed=1)}
+    configs = {"reach/s0": short(environment=APART), "breaking/s0": short(env=BREAKING, seed=1, environment=APART)}
     result = api.train(configs, out=tmp_path / "all")
     assert isinstance(result, api.PopulationResult)
     assert [run.finished for run in result.runs] == [True, False]
@@ -195,7 +196,7 @@ def test_a_member_whose_disk_is_full_fails_alone_and_goes_on_later(
 
 
 def test_where_all_members_fail_the_first_error_is_raised(tmp_path: Path) -> None:
-    configs = {str(seed): short(env=BREAKING, seed=seed) for seed in range(2)}
+    configs = {str(seed): short(env=BREAKING, seed=seed, environment=APART) for seed in range(2)}
     with pytest.raises(UserError, match="the arm fell off"):
         api.train(configs, out=tmp_path / "all", progress=False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -78,7 +79,7 @@ def evaluate(crew: Crew, agent: Agent, programs: Programs, state: State) -> list
 
 
 def _evaluate(crew: Crew, agent: Agent, programs: Programs, state: Any, counters: Counters) -> list[dict[str, float]]:
-    t, config, envs = counters.decision, crew.config.evaluation, crew.eval_envs()
+    t, config, envs, began = counters.decision, crew.config.evaluation, crew.eval_envs(), time.monotonic()
     rows: list[dict[str, float]] = [{} for _ in crew.members]
     episodes: list[list[Episode]] = [[] for _ in crew.members]
     for name in config.controllers:
@@ -91,7 +92,7 @@ def _evaluate(crew: Crew, agent: Agent, programs: Programs, state: Any, counters
     for i in crew.working:
         rows[i]["reward/rank_correlation"] = correlations[i]
         # How many labels were asked says who acts now.
-        row = rows[i] | {"labels/asked": float(counters.asked[i])}
+        row = rows[i] | {"labels/asked": float(counters.asked[i]), "time/evaluation": time.monotonic() - began}
         crew.attempt(i, partial(crew.members[i].metrics.write, "eval", t, row))
     telling = [i for i in crew.working if crew.members[i].spec.has_success]
     if telling:

@@ -272,6 +272,7 @@ def _actions(crew: Crew, agent: Agent, state: State, decided: Array | None) -> n
     require_finite_actions(crew, device.agent, t, state.ongoing.now(), action)
     if crew.failed:
         action = np.where(crew.alive[:, None], action, 0.0)
+    planning &= crew.alive
     if planning.any() and agent.plans:
         state.ongoing.plan(planning, terms)
         state.counters.broken += np.where(planning, broken, 0).astype(np.int64)

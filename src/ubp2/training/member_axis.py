@@ -52,7 +52,7 @@ NUMBERS: Mapping[type, tuple[str, ...]] = MappingProxyType(
         PlannerConfig: ("temperature", "min_std", "max_std", "elites"),
         EvaluationConfig: ("bonus",),
         PreferenceConfig: ("every", "stop_accuracy", "center", "smoothing", "anchor", "recent"),
-        ModelConfig: (),
+        ModelConfig: ("obs_floor", "obs_limit", "obs_tail"),
         SacConfig: (
             *("alpha", "alpha_learning_rate", "target_rate", "target_every", "epochs"),
             *("rune_beta", "rune_decay", "mrn_every", "mrn_weight", "surf_threshold", "surf_weight"),
