@@ -32,7 +32,7 @@ TINY = {
     "settings": SETTINGS,
 }
 
-# Environments of a user's own, for `gym/twins:<id>`: one as large as toy/reach, and one larger.
+# Environments of a user's own, for `gym/twins:<id>`: one as large as toy/reach, one larger, one that breaks.
 TWINS = """
 import gymnasium
 import numpy as np
@@ -53,7 +53,20 @@ class Wide(Reach):
         return np.append(super()._observe(), np.float32(0.0))
 
 
-for kind in (Slow, Wide):
+class Broken(Reach):
+    # Its third episode has no reward that is a number.
+    episodes = 0
+
+    def reset(self, **options):
+        self.episodes += 1
+        return super().reset(**options)
+
+    def step(self, action):
+        obs, reward, *rest = super().step(action)
+        return obs, float("nan") if self.episodes > 2 else reward, *rest
+
+
+for kind in (Slow, Wide, Broken):
     gymnasium.register(f"{kind.__name__}-v0", kind, max_episode_steps=DECISIONS)
 """
 

@@ -300,6 +300,18 @@ def test_a_packed_program_that_is_killed_goes_on_exactly(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+def test_a_run_that_breaks_leaves_the_others_of_its_program_running(tmp_path: Path) -> None:
+    twins(tmp_path)
+    write(tmp_path, tasks=["toy/reach", "gym/twins:Broken-v0"], methods=["ubp2"], together=8, steps=300, retries=1)
+    done = ran("tiny.yaml", "--out", "out", "--json", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    good, bad = json.loads(done.stdout)["groups"]
+    assert (good["state"], bad["state"], good["program"], bad["program"]) == ("finished", "failed", 0, 0)
+    assert "NaN" in bad["reason"] or "nan" in bad["reason"]
+    assert (tmp_path / "out" / "report" / "scores.csv").exists()
+
+
+@pytest.mark.slow
 def test_a_sweep_of_before_goes_on_as_it_was_begun(tmp_path: Path) -> None:
     """A folder of seeds of one cell, with the population.json of earlier versions, beside cells that are new."""
     twins(tmp_path)

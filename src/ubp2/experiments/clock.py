@@ -34,6 +34,6 @@ class Clock:
         """When programs must have ended, in seconds since the epoch."""
         return self.end - self.kept(runs)
 
-    def over(self, runs: int, left: float = 0.0) -> bool:
-        """Whether programs must have ended within `left` seconds."""
-        return time.time() + left > self.until(runs)
+    def over(self, runs: int) -> bool:
+        """Whether programs must have ended."""
+        return time.time() > self.until(runs)

@@ -27,7 +27,7 @@ FORCE_AFTER = 120  # seconds; a worker that is killed takes its run along, which
 
 
 class RunFailed(Exception):
-    """A run ended with an error: Ray tries it again, where it likes."""
+    """A run ended with an error: Ray tries its program again, where it likes. Its argument is what `_train` returns."""
 
 
 class RayWorkers:
@@ -96,7 +96,8 @@ class RayWorkers:
         try:
             told = self._ray.get(task)
         except RunFailed as error:
-            told = error.args[0]
+            cause = error.args[0]  # Ray wraps what was raised
+            told = cause.args[0] if isinstance(cause, RunFailed) else cause
         except self._ray.exceptions.TaskCancelledError:
             return [Outcome(group, "stopped") for group in program.groups]
         except self._ray.exceptions.RayError as error:

@@ -151,8 +151,10 @@ def plan(request: Request, how: How, out: Path, *, fixed: bool = False) -> Plan:
     gpu = on_gpu(request.preset, how)
     shapes = {task: Shape(spec.obs_dim, spec.action_dim) for task, spec in specs.items()}
 
+    beside = how.jobs or 1 if how.on == "local" else 1  # programs that share a device
+
     def most(cell: Cell) -> int:
-        return request.together or (most_together(cell.config, shapes[cell.task]) if gpu else 1)
+        return request.together or (most_together(cell.config, shapes[cell.task], beside) if gpu else 1)
 
     found = pack(made, specs, out, most, fixed=fixed)
     seen = costs.rates_seen(found)
@@ -225,7 +227,8 @@ def describe(made: Plan) -> str:
 def _alike(row: tuple[Program, str]) -> tuple[object, ...]:
     """Programs that make one line: those of one cell that stand alike."""
     program, stands = row
-    return (program.number,) if len(program.groups) > 1 else (program.groups[0].cell.folder, stands)
+    place = program.groups[0].cell.folder
+    return (program.number,) if len(program.groups) > 1 else (place, stands)
 
 
 def _stands(program: Program, cost: costs.Cost, needs: Resources) -> str:

@@ -89,10 +89,13 @@ def needed_together(parts: Sequence[Part], *, gpu: bool, device: float | None = 
     return Resources(1 + environments, _rounded(max(share, _LEAST_SHARE)), wanted)
 
 
-def most_together(config: Config, shape: Shape) -> int:
-    """How many such runs one program on a GPU may have: as its memory allows, and not more than were measured."""
-    fits = (n for n in range(MOST, 1, -1) if _megabytes([Part(config, n, shape)]) <= _FULL * _device())
-    return next(fits, 1)
+def most_together(config: Config, shape: Shape, beside: int = 1) -> int:
+    """How many such runs one program on a GPU may have: as its memory allows, and not more than were measured.
+
+    beside: programs that share the GPU, this one included.
+    """
+    room = _FULL * _device() / beside
+    return next((n for n in range(MOST, 1, -1) if _megabytes([Part(config, n, shape)]) <= room), 1)
 
 
 def _megabytes(parts: Sequence[Part]) -> float:

@@ -20,7 +20,6 @@ from ubp2 import signals
 from ubp2.errors import UserError
 from ubp2.experiments.board import Board
 from ubp2.experiments.cells import Group
-from ubp2.experiments.clock import LEAST
 from ubp2.experiments.execution import Outcome, Workers, label
 from ubp2.experiments.group_folders import cut_off
 from ubp2.experiments.on_ray import RayWorkers
@@ -52,7 +51,7 @@ class Summary:
     plan: Plan
     outcomes: list[Outcome]
     pages: list[Path]  # of the report; a second one where tasks have different scores
-    minutes: float | None = None  # that the command had, if they are over
+    minutes: float | None = None  # that the command had, if nobody asked it to stop before
 
     def groups_in(self, state: str) -> list[Outcome]:
         return [outcome for outcome in self.outcomes if outcome.state == state]
@@ -77,10 +76,11 @@ def run(made: Plan, how: How, say: Say, *, train: bool = True) -> Summary:
     left = [program for program in left if program.groups]
     if train and left:
         write(made.programs)
+    before = signals.number_heard()
     outcomes = _execute(made, how, left) if train and left else []
-    over = how.clock is not None and how.clock.over(_runs(made), LEAST)
+    asked = signals.number_heard() > before or (made.out / STOP).exists()
     pages = _report(refreshed(made), outcomes, say)
-    return Summary(made, outcomes, pages, how.clock.minutes if how.clock and over else None)
+    return Summary(made, outcomes, pages, how.clock.minutes if how.clock and not asked else None)
 
 
 def _wanted(group: Group, how: How) -> bool:
