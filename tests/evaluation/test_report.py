@@ -91,7 +91,11 @@ def test_the_page_says_what_it_is(out: Path) -> None:
         assert re.search(f"<h2 id=[^>]*>{section}</h2>", text)
     assert "config.yaml is not valid YAML" in text or "is not a run folder" in text
     assert "s9 has no evaluation yet" in text and "a made-up device" in text
-    assert "ubp2 on Door Close, seed 1" in text and "of an even number the worse of the two" in text and "preferences.budget" in text
+    assert (
+        "ubp2 on Door Close, seed 1" in text
+        and "of an even number the worse of the two" in text
+        and "preferences.budget" in text
+    )
 
 
 def test_every_figure_and_table_is_a_file(out: Path) -> None:

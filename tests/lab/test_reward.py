@@ -179,7 +179,7 @@ def test_labels_are_those_of_the_drawn_segments(recorded: Recorded, labels: Any)
 
 
 def test_the_teacher_knows_the_session_of_each_pair(config: Config) -> None:
-    """B-Pref's code squares the share of ties after the first session: gaps of 0.5 are below 0.1 a decision and above 0.01.
+    """B-Pref's code squares the share of ties after the first session: 0.05 a decision is below 0.1, not below 0.01.
 
     Ten decisions of a recent return of 10 an episode; 12 pairs a session.
     """

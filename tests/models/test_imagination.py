@@ -101,3 +101,23 @@ def test_bfloat16_plans_mostly_pick_the_elites_of_float32(config: Config) -> Non
 
     share = [float(shared(jnp.array(z, jnp.float32))) for z in RANDOM.normal(size=(20, OBS))]
     assert np.mean(share) >= 0.9, share
+
+
+@pytest.mark.parametrize("latent_dim", [16, 136])
+def test_a_latent_in_bfloat16_is_that_of_the_networks(config: Config, latent_dim: int) -> None:
+    """The LayerNorm behind the last layer reads its own columns alone, in narrow latents and in wide ones."""
+    config = changed(config, space="latent", latent_dim=latent_dim, depth=2)
+    model, policy = make(config)
+    z = jnp.array(RANDOM.dirichlet(np.ones(8), (ROWS, latent_dim // 8)).reshape(ROWS, -1), jnp.float32)
+    action = jnp.array(RANDOM.uniform(-1, 1, (ROWS, ACTION)), jnp.float32)
+
+    @quick_jit
+    def both(model: WorldModel, policy: MLP) -> tuple[jax.Array, jax.Array]:
+        ready = imagination.prepare(model, policy, jnp.bfloat16)
+        alone = world_model.next_members(weights_as(model, jnp.bfloat16), z, action)
+        return imagination.step(config.model, model, ready, z, action).z, jnp.mean(alone, axis=0)
+
+    packed, alone = both(model, policy)
+    assert packed.shape == (ROWS, latent_dim)
+    np.testing.assert_allclose(packed, alone, atol=0.02)
+    np.testing.assert_allclose(np.sum(packed.reshape(ROWS, -1, 8), axis=-1), 1.0, atol=1e-4)

@@ -66,7 +66,8 @@ def test_a_latent_comes_from_linear_layernorm_and_simnorm(config: Config) -> Non
     model_config = dataclasses.replace(config.model, space="latent")
     made, _ = quick_jit(partial(world_model.init, model_config, OBS, ACTION))(jax.random.key(0))
     assert made.encoder is not None and len(made.encoder.scales) == len(made.encoder.weights) == 2
-    assert len(made.dynamics.scales) == len(made.dynamics.weights) and len(made.reward.scales) < len(made.reward.weights)
+    assert len(made.dynamics.scales) == len(made.dynamics.weights)
+    assert len(made.reward.scales) < len(made.reward.weights)
     model, obs = noisy(made, 0.3), inputs(COUNT, OBS)
     stats = normalizer.Normalizer(jnp.array(4.0), jnp.zeros(OBS), jnp.full(OBS, 4.0))
     encode = quick_jit(partial(world_model.encode, model_config))
@@ -272,7 +273,7 @@ def test_the_tail_of_the_normalizer_by_hand() -> None:
     @quick_jit
     def traced(floor: jax.Array, limit: jax.Array, tail: jax.Array) -> jax.Array:
         config = dataclasses.replace(ModelConfig(), obs_floor=floor, obs_limit=limit, obs_tail=tail)
-        return normalizer.normalize(config, stats, obs)[:, 0]
+        return normalizer.normalize(config, stats, jnp.asarray(obs))[:, 0]
 
     by_hand = [-5 - 2 * np.log(5), -5.0, -1.0, 0.0, 4.999, 5 + 2 * np.log(1.001), 5 + 2 * np.log(5)]
     found = np.asarray(traced(0.01, 5.0, 2.0))

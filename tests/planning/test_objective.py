@@ -178,8 +178,8 @@ def test_exploring_by_cem_has_the_variance_of_its_distribution(
 
     def act(explore: float) -> np.ndarray:
         steering = Steering(jnp.zeros(3), jnp.array(explore))
-        start = jnp.zeros((HORIZON, ACTION))
-        return np.asarray(quick_jit(jax.vmap(lambda k: plan(own, *networks, Z, start, steering, k).action))(keys))
+        z, start = jnp.array(Z), jnp.zeros((HORIZON, ACTION))
+        return np.asarray(quick_jit(jax.vmap(lambda k: plan(own, *networks, z, start, steering, k).action))(keys))
 
     drawn = act(1.0)
     np.testing.assert_allclose(np.mean(drawn, axis=0), 0.1, atol=0.02)

@@ -128,8 +128,11 @@ def model_loss(
     output = world_model.value_logits(model.value, imagined, batch.action)
     value = losses.value_loss(config.model.value_head, output, target, batch.mask, given(training.discount))
 
+    # In latent space the weight of 20 belongs to a mean, for other losses share the encoder. Observations share nothing:
+    # there Eq. 3 is the sum that it is printed as, whose gradient the clip keeps at one size.
+    coordinates = 1 if model.encoder is not None else z.shape[-1]
     total = (
-        training.consistency_weight * jnp.sum(consistency)
+        training.consistency_weight * coordinates * jnp.sum(consistency)
         + training.reward_weight * fit
         + training.value_weight * value * states.shape[0]
     )

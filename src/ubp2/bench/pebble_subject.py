@@ -105,7 +105,7 @@ def _learn(config: Config, state: sac.State, replay: Replay, paid: Array, count:
     """A step of SAC on a batch of the replay, for rewards that lie beside it."""
     k_batch, k_learn = jax.random.split(jax.random.fold_in(jax.random.key(0), count))
     batch = replay_.sample(replay, k_batch, config.training.batch_size, 1)
-    return sac.learn(config, state, sac.transitions(state, batch), paid[batch.index[0]], k_learn)[0]
+    return sac.learn(config, state, sac.transitions(config, state, batch), paid[batch.index[0]], k_learn)[0]
 
 
 def loop(config: Config) -> Work:
@@ -199,7 +199,7 @@ def _steps(config: Config, state: Any, memory: Memory) -> float:
     """Of the values of both critics and of what the policy says, after some steps."""
     batch = replay_.sample(memory.replay, jax.random.key(8), config.training.batch_size, 1)
     now, looped, step = state.sac, loops.SoftActorCritic(config, state.sac), jit(partial(sac.learn, config))
-    transitions = sac.transitions(now, batch)
+    transitions = sac.transitions(config, now, batch)
     reward = jnp.tanh(transitions.z[:, 0])
     for key in jax.random.split(jax.random.key(9), STEPS):
         now, _ = step(now, transitions, reward, key)

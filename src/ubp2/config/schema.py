@@ -261,7 +261,7 @@ class TrainingConfig:
     rho: float = 1.0
     """Weight rho^t of step t in the consistency loss (Eq. 3 has 1; TD-MPC2 uses 0.5)."""
     consistency_weight: float = 20.0
-    """Weight of Eq. 3, a mean over the coordinates of the state."""
+    """Weight of Eq. 3: of a sum over coordinates in observation space, of their mean in latent space."""
     reward_weight: float = 0.1
     """Weight of Eq. 4."""
     value_weight: float = 0.1

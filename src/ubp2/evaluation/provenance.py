@@ -140,7 +140,10 @@ def _fewest_labels(results: Results, task: str) -> float:
 
 
 def clips(results: Results) -> tuple[list[Clip], list[str]]:
-    """One clip a method and task, of the seed in the middle by its last score (the worse of two); and sentences on those left out."""
+    """One clip a method and task, of the seed in the middle by its last score; and sentences on those left out.
+
+    Of an even number of seeds, the worse of the two in the middle.
+    """
     found, left, total = [], [], 0
     for task in results.tasks():
         for method in results.methods():

@@ -220,8 +220,7 @@ class MLP(eqx.Module):
         return jnp.stack([self.biases[layer], self.scales[layer], self.offsets[layer]], axis=-2)
 
     def outputs(self) -> Array:
-        """What follows the last product of an ensemble: its bias, and scale and offset if it is normed: [E, 1 or 3, O].
-        """
+        """Bias of the last layer of an ensemble, then scale and offset if it is normed: [E, 1 or 3, O]."""
         last = len(self.weights) - 1
         return self.vectors(last) if len(self.scales) > last else self.biases[last][:, None]
 

@@ -80,7 +80,9 @@ def describe(segments: Segments, answered: Preferences) -> tuple[Array, Array, A
     stats = Normalizer(jnp.asarray(len(seen), jnp.float32), mean, jnp.sum((seen - mean[None]) ** 2, axis=0))
 
     def flat(*sides: Array) -> Array:
-        return jnp.concatenate([normalizer.normalize(ModelConfig(), stats, obs).reshape(len(obs), -1) for obs in sides], axis=1)
+        return jnp.concatenate(
+            [normalizer.normalize(ModelConfig(), stats, obs).reshape(len(obs), -1) for obs in sides], axis=1
+        )
 
     mask = jnp.arange(len(answered.label)) < answered.count
     return flat(segments.obs[::2], segments.obs[1::2]), flat(answered.left_obs, answered.right_obs), mask
