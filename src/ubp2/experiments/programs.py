@@ -123,7 +123,7 @@ def write(programs: Sequence[Program]) -> None:
     """Write down who trains with whom, as far as no file says it yet."""
     for program in programs:
         names = {plain(group.folder) for group in program.groups}
-        if set(_files(program.out or Path()).get(program.number, ())) != names:
+        if program.out is not None and set(_files(program.out).get(program.number, ())) != names:
             write_file(program, program.file)
 
 
