@@ -27,7 +27,7 @@ from ubp2.envs.workers import make_vector
 from ubp2.errors import UserError
 from ubp2.evaluation.rollout import filmed, rank_correlation
 from ubp2.storage.runs import Metrics, Run
-from ubp2.terminal.commands import _evaluation_lines
+from ubp2.terminal.descriptions import evaluation_lines
 from ubp2.trained import restored
 from ubp2.training.evaluate import controller as make_controller
 from ubp2.training.evaluate import reward_correlations
@@ -138,7 +138,7 @@ def test_a_score_that_is_no_number_is_nan_again(tmp_path: Path) -> None:
         metrics.write("eval", 300, {"policy/return": -1.0, "reward/rank_correlation": math.nan, "labels/asked": 14.0})
     scores = saved_evaluation(tmp_path)
     assert scores == pytest.approx({"policy/return": -1.0, "reward/rank_correlation": math.nan}, nan_ok=True)
-    assert _evaluation_lines(scores)[1].endswith("nan")
+    assert evaluation_lines(scores)[1].endswith("nan")
     mean = api.mean_scores([scores, {"policy/return": -3.0, "reward/rank_correlation": 0.5}])
     assert mean == {"policy/return": -2.0, "reward/rank_correlation": 0.5}
     assert api.mean_scores([scores, scores]) == pytest.approx(scores, nan_ok=True)

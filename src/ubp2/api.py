@@ -67,6 +67,7 @@ __all__ = [
     "mean_scores",
     "resume",
     "train",
+    "train_folders",
 ]
 
 Waited = Callable[[], float]
@@ -334,7 +335,7 @@ def _named(configs: Sequence[Config], seeds: int) -> dict[str, Config]:
             raise UserError(f"expected configurations, got {type(config).__name__}; ubp2.preset() makes one")
         agent = config.agent.replace(":", "-") + (f"-{config.ablation}" if config.ablation else "")
         for own in _seeded(config, seeds):
-            task = own.env.replace("/", "-")
+            task = own.env.replace("/", "-").replace(":", "-")
             names = (f"{task}/{agent}{number}/s{own.seed}" for number in ("", *(f"-{n}" for n in range(2, 10**6))))
             named[next(name for name in names if name not in named)] = own
     return named
@@ -535,3 +536,54 @@ def _signals() -> Iterator[Callable[[], bool]]:
 
     with signals.heard(handle):
         yield asked.is_set
+
+
+def train_folders(
+    folders: Mapping[Path, Sequence[Config]], *, minutes: float | None = None, progress: bool = True
+) -> list[RunResult]:
+    """Train runs that lie in several folders, in as few programs as their shapes allow: new ones, and those begun.
+
+    folders: resolved configurations of the runs in each. A single run is the folder itself, several are `s<seed>`. What
+        exists goes on with the configuration that it was saved with.
+    """
+    require_32_bits()
+    clock = _Clock.starts(minutes)
+    begun = [folder for folder in folders if folder.exists()]
+    over: list[Run] = []
+    with contextlib.ExitStack() as stack:
+        runs: dict[bool, list[Run]] = {True: [], False: []}  # by whether they are new
+        for folder in begun:
+            read = [Run.open(member) for member in population.members(folder)]
+            if _over(read):
+                over += read
+            else:
+                runs[False] += population.open_members(stack, folder, _device(), _apart)
+        for folder, configs in folders.items():
+            if folder not in begun:
+                names = {f"s{config.seed}": config for config in configs} if len(configs) > 1 else {"": configs[0]}
+                runs[True] += population.create(stack, folder, names, None, _device())
+        programs = [*_side_by_side(_alike(runs[False])), *_alike(runs[True])]
+        together = _Together(None, None, progress, clock)
+        results = _train_all(stack, programs, together) if programs else []
+        ended = {result.folder: result for result in (*results, *map(_as_it_ended, over))}
+        members = [member for folder in folders for member in population.members(folder)]
+        return [ended[member] for member in members]
+
+
+def _alike(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs by what may share a program."""
+    if not runs:
+        return []
+    configs = [run.config for run in runs]
+    with contextlib.ExitStack() as stack:
+        _, specs = _first_look(stack, None, configs)
+    return [[runs[i] for i in some] for some in group(configs, specs)]
+
+
+def _side_by_side(programs: Sequence[Sequence[Run]]) -> list[list[Run]]:
+    """Programs whose runs have come to different decisions, apart."""
+    found = []
+    for program in programs:
+        by_folder = {run.folder: run for run in program}
+        found += [[by_folder[folder] for folder in some] for some in checkpoint.side_by_side([*by_folder])]
+    return found

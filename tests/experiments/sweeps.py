@@ -32,6 +32,44 @@ TINY = {
     "settings": SETTINGS,
 }
 
+# Environments of a user's own, for `gym/twins:<id>`: one as large as toy/reach, one larger, one that breaks.
+TWINS = """
+import gymnasium
+import numpy as np
+from ubp2.envs.toy import DECISIONS, Reach
+
+
+class Slow(Reach):
+    def step(self, action):
+        return super().step(0.5 * np.asarray(action))
+
+
+class Wide(Reach):
+    def __init__(self):
+        super().__init__()
+        self.observation_space = gymnasium.spaces.Box(-2.0, 2.0, (5,), np.float32)
+
+    def _observe(self):
+        return np.append(super()._observe(), np.float32(0.0))
+
+
+class Broken(Reach):
+    # Its third episode has no reward that is a number.
+    episodes = 0
+
+    def reset(self, **options):
+        self.episodes += 1
+        return super().reset(**options)
+
+    def step(self, action):
+        obs, reward, *rest = super().step(action)
+        return obs, float("nan") if self.episodes > 2 else reward, *rest
+
+
+for kind in (Slow, Wide, Broken):
+    gymnasium.register(f"{kind.__name__}-v0", kind, max_episode_steps=DECISIONS)
+"""
+
 
 def write(folder: Path, **changes: Any) -> Path:
     path = folder / "tiny.yaml"
@@ -39,12 +77,18 @@ def write(folder: Path, **changes: Any) -> Path:
     return path
 
 
+def twins(folder: Path) -> Path:
+    """A folder in which `gym/twins:Slow-v0` and `gym/twins:Wide-v0` are environments."""
+    (folder / "twins.py").write_text(TWINS, encoding="utf-8")
+    return folder
+
+
 def sweep(*words: Path | str) -> list[str]:
     return [sys.executable, "-m", "ubp2", "sweep", *map(str, words)]
 
 
-def ran(*words: Path | str, seconds: float = 600) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(sweep(*words), capture_output=True, text=True, timeout=seconds)
+def ran(*words: Path | str, seconds: float = 600, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(sweep(*words), capture_output=True, text=True, timeout=seconds, cwd=cwd)
 
 
 @contextmanager
@@ -92,7 +136,9 @@ def training(out: Path) -> dict[Path, int]:
     for process in filter(str.isdigit, os.listdir("/proc")):
         words = command(int(process))
         if "ubp2.experiments.child" in words and "train" in words:
-            folder = Path(words[words.index("--out" if "--out" in words else "--resume") + 1])
+            flag = next(flag for flag in ("--out", "--resume", "--population") if flag in words)
+            folder = Path(words[words.index(flag) + 1])
+            folder = folder.parents[1] if flag == "--population" else folder
             if folder.is_relative_to(out) and any(folder.rglob("checkpoints/*/manifest.json")):
                 found[folder] = int(process)
     return found

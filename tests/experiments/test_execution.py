@@ -17,10 +17,11 @@ import pytest
 from tests.experiments.sweeps import started, waited
 from ubp2.config.files import overridden
 from ubp2.config.presets import preset
-from ubp2.experiments import execution
+from ubp2.experiments import execution, group_folders
 from ubp2.experiments.catalogue import Acting
 from ubp2.experiments.cells import Cell, Group
 from ubp2.experiments.execution import Workers
+from ubp2.experiments.programs import Program
 from ubp2.storage import locks
 
 SMALL = [
@@ -96,10 +97,14 @@ def group(tmp_path: Path) -> Group:
     return Group(Cell("toy/reach", "ubp2", config, 1, tmp_path / "toy-reach" / "ubp2"), 0, 1)
 
 
+def alone(own: Group) -> Program:
+    return Program((own,))
+
+
 def test_a_group_that_fails_is_tried_again_and_then_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execution, "command", lambda group: ["train", "--env", "toy/raech"])
     said: list[str] = []
-    (outcome,) = Workers(jobs=1, retries=2, say=said.append).run([group(tmp_path)], clips=False)
+    (outcome,) = Workers(jobs=1, retries=2, say=said.append).run([alone(group(tmp_path))], clips=False)
     assert (outcome.state, outcome.attempts) == ("failed", 3)
     assert "Did you mean reach" in outcome.reason or "unknown toy task" in outcome.reason
     assert len(said) == 2 and "tried again (1 of 2)" in said[0]
@@ -110,7 +115,7 @@ def test_a_group_that_fails_is_tried_again_and_then_reported(tmp_path: Path, mon
 def test_the_others_run_when_one_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good, bad = group(tmp_path / "good"), group(tmp_path / "bad")
     monkeypatch.setattr(execution, "command", lambda g: ["envs"] if g is good else ["nothing"])
-    outcomes = list(Workers(jobs=2, retries=0, say=lambda _: None).run([bad, good], clips=False))
+    outcomes = list(Workers(jobs=2, retries=0, say=lambda _: None).run([alone(bad), alone(good)], clips=False))
     assert {outcome.group.folder: outcome.state for outcome in outcomes} == {
         bad.folder: "failed",
         good.folder: "finished",
@@ -124,7 +129,7 @@ def test_what_ended_before_its_first_checkpoint_starts_anew(tmp_path: Path, monk
     calls: list[list[str]] = []
     workers = Workers(jobs=1, retries=0, say=lambda _: None)
     monkeypatch.setattr(workers, "_call", lambda arguments, log: calls.append(arguments) or 0)
-    list(workers.run([own], clips=False))
+    list(workers.run([alone(own)], clips=False))
     assert not own.folder.exists() and "--out" in calls[0] and "--resume" not in calls[0]
 
 
@@ -139,7 +144,7 @@ def test_what_people_have_answered_is_kept_without_a_checkpoint_too(
     calls: list[list[str]] = []
     workers = Workers(jobs=1, retries=0, say=lambda _: None)
     monkeypatch.setattr(workers, "_call", lambda arguments, log: calls.append(arguments) or 0)
-    list(workers.run([own], clips=False))
+    list(workers.run([alone(own)], clips=False))
     assert calls == [["train", "--quiet", "--resume", str(own.folder)]] and (own.folder / "labels.sqlite").exists()
 
 
@@ -152,7 +157,7 @@ def test_a_clip_that_cannot_be_made_does_not_end_the_command(tmp_path: Path, mon
         return 0
 
     monkeypatch.setattr(workers, "_call", call)
-    (outcome,) = workers.run([group(tmp_path)], clips=True)
+    (outcome,) = workers.run([alone(group(tmp_path))], clips=True)
     assert outcome.state == "finished"
 
 
@@ -164,7 +169,7 @@ def test_a_folder_that_somebody_writes_to_is_not_removed(tmp_path: Path, monkeyp
     try:
         workers = Workers(jobs=1, retries=0, say=lambda _: None)
         monkeypatch.setattr(workers, "_call", lambda arguments, log: 2)
-        (outcome,) = workers.run([own], clips=False)
+        (outcome,) = workers.run([alone(own)], clips=False)
         assert own.folder.exists() and outcome.state == "failed"
     finally:
         os.close(lock)
@@ -190,11 +195,11 @@ def test_a_child_leaves_when_its_parent_is_not_there(tmp_path: Path) -> None:
 
 def test_how_far_a_group_is_comes_from_the_end_of_its_metrics(tmp_path: Path) -> None:
     own = group(tmp_path)
-    assert execution.decision(own) == 0
+    assert group_folders.decision(own) == 0
     own.folder.mkdir(parents=True)
     rows = b'{"kind": "train", "decision": 100}\n{"kind": "train", "decision": 200}\n{"kind": "tr'
     (own.folder / "metrics.jsonl").write_bytes(rows)
-    assert execution.decision(own) == 200
+    assert group_folders.decision(own) == 200
 
 
 def pair(tmp_path: Path) -> Group:
@@ -229,7 +234,7 @@ def test_a_damaged_seed_does_not_cost_the_others(
     there = sorted(own.folder.rglob("*"))
     workers = Workers(jobs=1, retries=2, say=lambda _: None)
     monkeypatch.setattr(workers, "_call", lambda arguments, log: pytest.fail(str(arguments)))
-    (outcome,) = workers.run([own], clips=False)
+    (outcome,) = workers.run([alone(own)], clips=False)
     assert (outcome.state, outcome.attempts) == ("failed", 1) and sentence in outcome.reason
     assert sorted(own.folder.rglob("*")) == there, "nothing is removed"
 
@@ -242,7 +247,7 @@ def test_a_kill_in_the_middle_of_the_first_checkpoint_is_left_to_the_run(
     calls: list[list[str]] = []
     workers = Workers(jobs=1, retries=0, say=lambda _: None)
     monkeypatch.setattr(workers, "_call", lambda arguments, log: calls.append(arguments) or 0)
-    list(workers.run([own], clips=False))
+    list(workers.run([alone(own)], clips=False))
     assert calls == [["train", "--quiet", "--resume", str(own.folder)]]
 
 
@@ -255,6 +260,6 @@ def test_the_clip_is_of_the_controller_whose_success_counts(
     calls: list[list[str]] = []
     workers = Workers(jobs=1, retries=0, say=lambda _: None)
     monkeypatch.setattr(workers, "_call", lambda arguments, log: calls.append(arguments) or 0)
-    list(workers.run([own], clips=True))
+    list(workers.run([alone(own)], clips=True))
     clip = str(own.folder / "clip.mp4")
     assert calls[1] == ["eval", str(own.folder), "--episodes", "1", *told, "--video", clip]

@@ -18,6 +18,7 @@ from ubp2.errors import UserError
 from ubp2.experiments import on_ray
 from ubp2.experiments.cells import Cell, Group
 from ubp2.experiments.on_ray import RayWorkers, fitting
+from ubp2.experiments.programs import Program
 from ubp2.experiments.resources import Resources
 
 SMALL = {
@@ -49,7 +50,7 @@ def workers() -> Iterator[RayWorkers]:
 @pytest.mark.slow
 def test_what_finishes_and_what_fails_is_told_apart(workers: RayWorkers, tmp_path: Path) -> None:
     good, bad = group(tmp_path, "toy/reach", 300), group(tmp_path, "toy/nothing", 300)
-    outcomes = {outcome.group: outcome for outcome in workers.run([good, bad], clips=False)}
+    outcomes = {outcome.group: outcome for outcome in workers.run([Program((good,)), Program((bad,))], clips=False)}
     assert outcomes[good].state == "finished", outcomes[good].reason
     assert (good.folder / "metrics.jsonl").exists()
     assert outcomes[bad].state == "failed" and "unknown toy task" in outcomes[bad].reason
@@ -66,7 +67,7 @@ def test_a_task_that_is_stopped_leaves_a_checkpoint(workers: RayWorkers, tmp_pat
         workers.stop()
 
     threading.Thread(target=stop, daemon=True).start()
-    (outcome,) = workers.run([endless], clips=False)
+    (outcome,) = workers.run([Program((endless,))], clips=False)
     assert outcome.state == "stopped", outcome.reason
     log = endless.folder.with_name("seeds-0.log").read_text(encoding="utf-8")
     assert "stopped at decision" in log, "the run was asked to stop, and not killed"
@@ -84,7 +85,7 @@ def test_groups_for_gpus_are_refused_where_there_are_none(tmp_path: Path, monkey
     monkeypatch.setattr(on_ray, "connected", lambda address: cores)
     made = RayWorkers(retries=0, say=lambda _: None, needs=lambda _: Resources(2, 0.25))
     with pytest.raises(UserError, match=r"the plan asks for GPUs and no node .* resources: \{gpus: 0\}"):
-        next(made.run([group(tmp_path, "toy/reach", 300)], clips=False))
+        next(made.run([Program((group(tmp_path, "toy/reach", 300),))], clips=False))
 
 
 def test_a_cluster_that_is_not_there_is_told_at_once() -> None:

@@ -17,6 +17,7 @@ from ubp2.experiments import costs
 from ubp2.experiments.catalogue import ALIASES
 from ubp2.experiments.cells import Group, groups
 from ubp2.experiments.options import settings
+from ubp2.experiments.programs import Program
 from ubp2.experiments.reproduce import listing
 from ubp2.terminal import cli
 
@@ -69,7 +70,7 @@ def test_time_goes_by_what_this_machine_has_shown(tmp_path: Path) -> None:
     with (one.folder / "seeds-0" / "metrics.jsonl").open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(row) + "\n")
     found = [group for cell in (one, two) for group in groups(cell)]
-    seen = costs.rates_seen(found)
+    seen = costs.rates_seen([Program((each,)) for each in found])
     assert seen == {"planning 3": pytest.approx(0.1)}
     cost = costs.estimate(found[1], "cpu", 100, seen)
     assert cost.measured and cost.seconds == pytest.approx(400.0)

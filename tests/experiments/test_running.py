@@ -16,7 +16,7 @@ import pytest
 
 from tests.experiments.sweeps import waited
 from tests.experiments.test_cells import made as cells
-from tests.experiments.test_execution import group
+from tests.experiments.test_execution import alone, group
 from ubp2.evaluation.results import Results
 from ubp2.experiments import running
 from ubp2.experiments.catalogue import find
@@ -72,13 +72,13 @@ def test_a_folder_that_cannot_be_looked_at_for_once_can_still_be_stopped(
 
 def test_what_was_stopped_does_not_count_as_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = group(tmp_path)
-    plan = Plan(find("table1"), (), [own.cell], [own], [], [], tmp_path)
+    plan = Plan(find("table1"), (), [own.cell], [alone(own)], [], [], tmp_path)
     ended = [Outcome(own, "finished"), Outcome(own, "stopped"), Outcome(own, "finished")]
     workers = SimpleNamespace(run=lambda *_, **__: iter(ended), stop=print, kill=print, close=lambda: None)
     monkeypatch.setattr(running, "_workers", lambda *_: workers)
     told: list[str] = []
     monkeypatch.setattr(running.Progress, "note", lambda _, text: told.append(text))
-    running._execute(plan, How(quiet=True), [own] * 3)
+    running._execute(plan, How(quiet=True), [alone(own)] * 3)
     assert [line[:5] for line in told] == ["[1/3]", "[1/3]", "[2/3]"] and told[1].endswith(": stopped")
 
 
@@ -87,7 +87,7 @@ def test_a_clip_that_was_interrupted_is_made_by_the_next_command(
 ) -> None:
     own = group(tmp_path)
     finished = replace(own, decision=own.cell.config.steps)
-    plan = Plan(find("table1"), (), [own.cell], [finished], [], [], tmp_path)
+    plan = Plan(find("table1"), (), [own.cell], [alone(finished)], [], [], tmp_path)
     calls: list[str] = []
 
     def call(workers: Workers, arguments: list[str], log: Path) -> int:
@@ -98,7 +98,7 @@ def test_a_clip_that_was_interrupted_is_made_by_the_next_command(
 
     monkeypatch.setattr(Workers, "_call", call)
     monkeypatch.setattr(running, "_report", lambda *_: None)
-    list(Workers(jobs=1, retries=0, say=lambda _: None).run([own], clips=True))
+    list(Workers(jobs=1, retries=0, say=lambda _: None).run([alone(own)], clips=True))
     for how, more in ((How(clips=False, quiet=True), []), (How(quiet=True), ["eval"]), (How(quiet=True), [])):
         before = len(calls)
         running.run(plan, how, print)
@@ -123,7 +123,7 @@ def test_tasks_with_success_and_tasks_with_returns_have_a_report_each(
         return out / "index.html"
 
     monkeypatch.setattr("ubp2.evaluation.report.write", write)
-    plan = Plan(experiment, experiment.methods, made, own, [], [], tmp_path)
+    plan = Plan(experiment, experiment.methods, made, [alone(each) for each in own], [], [], tmp_path)
     pages = running.run(plan, How(), pytest.fail, train=False).pages
     assert pages == [tmp_path / "report" / "index.html", tmp_path / "report-return" / "index.html"]
     tasks = {name: results.tasks() for name, results in reported.items()}
@@ -132,7 +132,7 @@ def test_tasks_with_success_and_tasks_with_returns_have_a_report_each(
         "Tasks that are scored by return are in report-return/.",
         "Tasks that are scored by success are in report/.",
     ]
-    plan = replace(plan, cells=made[1:], groups=own[1:])
+    plan = replace(plan, cells=made[1:], programs=plan.programs[1:])
     assert running.run(plan, How(), pytest.fail, train=False).pages == [tmp_path / "report" / "index.html"]
 
 
@@ -141,14 +141,15 @@ def test_a_damaged_seed_does_not_keep_the_others_out_of_the_report(
 ) -> None:
     (cell,) = cells(out=tmp_path, preset="cpu", tasks=("toy/reach",), methods=("ubp2",), seeds=2, steps=2000)
     own, experiment = groups(cell)[0], find("table1")
-    plan = Plan(experiment, experiment.methods, [cell], [own], [], [], tmp_path)
+    plan = Plan(experiment, experiment.methods, [cell], [alone(own)], [], [], tmp_path)
     reported: list[Results] = []
     monkeypatch.setattr("ubp2.evaluation.report.write", lambda results, out, **_: reported.append(results) or out)
     said: list[str] = []
     running.run(plan, How(), said.append, train=False)
     assert said == ["no run has been evaluated yet, so there is no report"] and not reported
+    members = {f"s{seed}": replace(cell.config, seed=seed) for seed in range(2)}
     with contextlib.ExitStack() as stack:
-        for run in population.create(stack, own.folder, cell.config, 2):
+        for run in population.create(stack, own.folder, members):
             with Metrics(run.folder, tensorboard=False) as metrics:
                 metrics.write("eval", 2000, {"policy/success_any": 0.5})
     (own.folder / "s1" / "metrics.jsonl").write_text("no json\n", encoding="utf-8")

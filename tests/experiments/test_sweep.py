@@ -76,6 +76,22 @@ def test_the_script_of_an_array_names_tasks_resources_and_signals(
     assert "stopped already" in capfd.readouterr().out, "a task that waited in the queue leaves when it starts"
 
 
+def test_a_task_of_an_array_is_a_program_of_several_cells(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file, out = write(tmp_path, seeds=2, together=8), tmp_path / "out"
+    assert cli.main(["sweep", str(file), "--on", "slurm", "--out", str(out), "--json"]) == 0
+    data = json.loads(capfd.readouterr().out)
+    assert data["tasks"] == 1 and "--array=0\n" in Path(data["script"]).read_text(encoding="utf-8")
+    assert list(json.loads((out / "programs" / "0.json").read_text(encoding="utf-8"))["groups"]) == [
+        "../toy-reach/ubp2/seeds-0-1",
+        "../toy-reach/mbp/seeds-0-1",
+    ]
+    (out / "stop").touch()
+    assert cli.main(["sweep", "cell", str(out), "--number", "0"]) == 0
+    assert "program 0: 4 runs of 2 cells: stopped already" in capfd.readouterr().out
+    assert cli.main(["sweep", str(file), "--on", "slurm", "--out", str(out), "--minutes", "5"]) == 2
+    assert "SLURM ends its tasks itself: leave out --minutes, and give sbatch a --time" in capfd.readouterr().err
+
+
 def preempted(script: str, folder: Path, out: Path) -> str:
     """Run the first task of an array as SLURM does, send its signal after a checkpoint, and say what was requeued."""
     stand_in = folder / "scontrol"

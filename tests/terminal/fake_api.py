@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ubp2.config.schema import Config
+from ubp2.errors import UserError
 
 
 class Result(NamedTuple):
@@ -18,6 +19,7 @@ class Result(NamedTuple):
     labels: int
     finished: bool
     evaluation: dict[str, float]
+    error: UserError | None = None
 
 
 class Results(NamedTuple):
@@ -38,9 +40,19 @@ class Api(types.ModuleType):
         super().__init__("ubp2.api")
         self.calls: list[tuple[str, Any, dict[str, Any]]] = []
         self.finished = finished
+        self.error: UserError | None = None  # of the first of several tasks
 
-    def train(self, config: Config, **options: Any) -> Result | Results:
+    def train(self, config: Config | list[Config], **options: Any) -> Result | Results:
         self.calls.append(("train", config, options))
+        if isinstance(config, list):
+            runs = [
+                self._answer(own)._replace(folder=Path("runs/a") / own.env.replace("/", "-") / own.agent / "s0")
+                for own in config
+            ]
+            if self.error is not None:
+                runs[0] = runs[0]._replace(finished=False, error=self.error)
+            finished = all(run.finished for run in runs)
+            return Results(Path("runs/a"), runs, config[0].steps, 40 * len(runs), finished, runs[0].evaluation)
         if options["seeds"] == 1:
             return self._answer(config)
         runs = [self._answer(config)._replace(folder=Path(f"runs/a/s{i}")) for i in range(options["seeds"])]

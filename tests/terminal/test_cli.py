@@ -6,6 +6,7 @@ import contextlib
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,10 @@ def test_train_composes_preset_file_and_flags(api: Api, tmp_path: Path) -> None:
     line = f"train --preset paper --config {file} --seed 4 --optimism.no-value --out {tmp_path / 'out'} --quiet"
     assert main(line.split()) == 0
     ((name, config, options),) = api.calls
-    assert (name, options) == ("train", {"seeds": 1, "labels": (), "out": tmp_path / "out", "progress": False})
+    assert (name, options) == (
+        "train",
+        {"seeds": 1, "labels": (), "out": tmp_path / "out", "progress": False, "minutes": None},
+    )
     assert (config.env, config.preferences.per_session) == ("metaworld/hammer", 50)
     assert (config.steps, config.planner.samples, config.seed) == (600_000, 100, 4)
     assert (config.optimism.value, config.optimism.reward) == (False, True)
@@ -210,7 +214,8 @@ def population(tmp_path: Path) -> Path:
     """The folder of two seeds with a few metric rows each."""
     folder = tmp_path / "both"
     with contextlib.ExitStack() as stack:
-        for run in create(stack, folder, resolve(preset("cpu", "toy/reach"), 50), 2):
+        config = resolve(preset("cpu", "toy/reach"), 50)
+        for run in create(stack, folder, {f"s{seed}": replace(config, seed=seed) for seed in range(2)}):
             with Metrics(run.folder, tensorboard=False) as metrics:
                 metrics.write("labels", 500, {"labels/used": 20})
                 metrics.write("eval", 2500, {"policy/success_any": 0.6})

@@ -17,7 +17,7 @@ import ubp2.__main__ as program
 from ubp2.config.presets import preset
 from ubp2.config.resolving import resolve
 from ubp2.storage.runs import Metrics, Run
-from ubp2.terminal import cli, commands
+from ubp2.terminal import cli, training
 from ubp2.terminal.cli import main
 
 
@@ -37,7 +37,7 @@ def test_told_to_stop_with_nothing_to_save_is_json_too(
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(10)
 
-    monkeypatch.setattr(commands, "_trained", told)
+    monkeypatch.setattr(training, "_trained", told)
     assert main(["train", "--json"]) == 75
     printed = capfd.readouterr()
     assert json.loads(printed.out)["error"].startswith(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ __all__ = ["Controller", "Results", "Series", "checked", "read_apart", "read_run
 
 Controller = Literal["acting", "planner", "policy"]
 _LEFT_OPEN = ("environment.action_repeat", "environment.episode_decisions")  # null: as the environment has it
+_SEED = re.compile(r"s\d+")  # the run folder of one of several seeds
 _SCORES = (("success_any", "success"), ("return", "return"))  # in a row of metrics, and as a series calls it
 
 
@@ -94,7 +96,7 @@ class _Read(NamedTuple):
     folder: Path
     config: Config
     series: Series
-    siblings: frozenset[int]  # seeds that its population has
+    siblings: frozenset[int]  # seeds of its own task and method in its population
 
 
 def read_runs(
@@ -224,7 +226,7 @@ def _where(series: Series) -> str:
 
 
 def _runs_in(folder: Path, problems: list[str]) -> Iterator[tuple[Path, frozenset[int]]]:
-    """Run folders at and below `folder`, whole or broken, with the seeds of the population that each belongs to.
+    """Run folders at and below `folder`, whole or broken, with the seeds that its population has beside each.
 
     A folder that cannot be read, such as somebody else's, is told among `problems`; the runs beside it are found.
     """
@@ -244,9 +246,12 @@ def _look(folder: Path) -> tuple[list[tuple[Path, frozenset[int]]], list[Path]]:
         try:
             members = population.members(folder)
         except UserError:
-            members = sorted(path for path in folder.glob("s*") if path.is_dir())
-        siblings = frozenset(int(path.name[1:]) for path in members if path.name[1:].isdigit())
-        return [(path, siblings) for path in members], []
+            members = sorted(path for path in folder.rglob("s*") if _SEED.fullmatch(path.name) and path.is_dir())
+        beside: dict[Path, set[int]] = defaultdict(set)  # seeds of one task and method lie in one folder
+        for path in members:
+            if _SEED.fullmatch(path.name):
+                beside[path.parent].add(int(path.name[1:]))
+        return [(path, frozenset(beside[path.parent])) for path in members], []
     if any((folder / name).is_file() for name in ("config.yaml", "metrics.jsonl")):
         return [(folder, frozenset())], []
     return [], sorted(path for path in folder.iterdir() if path.name[0] != "." and os.path.isdir(path))

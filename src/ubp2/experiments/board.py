@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ubp2.experiments.cells import Group
-from ubp2.experiments.execution import decision, failure, label, last_row, written
+from ubp2.experiments.execution import label
+from ubp2.experiments.group_folders import decision, failure, last_row, written
 
 __all__ = ["Board", "Row", "counted", "row", "text"]
 

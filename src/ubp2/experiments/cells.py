@@ -1,7 +1,7 @@
 """The cells of an experiment: a method on a task, with its configuration, its seeds and where they stand.
 
     OUT/door-close/ubp2/cell.yaml      the configuration, which stays what it is
-    OUT/door-close/ubp2/seeds-0-4/     run folders of seeds that train together; more seeds later get a folder beside it
+    OUT/door-close/ubp2/seeds-0-4/     run folders of its seeds; more seeds later get a folder beside it
 
 A cell is described by its configuration alone: what was trained under another one is refused, and never mixed in.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,18 @@ from ubp2.experiments.options import flat
 from ubp2.storage import population
 from ubp2.storage.runs import read_metrics
 
-__all__ = ["PRESETS", "Cell", "Group", "cells", "check_config", "folder_of", "groups", "short", "write_config"]
+__all__ = [
+    "CONFIG",
+    "PRESETS",
+    "Cell",
+    "Group",
+    "cells",
+    "check_config",
+    "folder_of",
+    "groups",
+    "short",
+    "write_config",
+]
 
 CONFIG = "cell.yaml"
 _GROUP = re.compile(r"seeds-(\d+)(?:-(\d+))?")
@@ -70,7 +81,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Group:
-    """Seeds of a cell that train together in one folder, and how many decisions all of them have evaluated."""
+    """Seeds of a cell that lie in one folder, and how many decisions all of them have evaluated.
+
+    They train together, with or without groups of other cells (`programs.Program`).
+    """
 
     cell: Cell
     first: int
@@ -167,13 +181,18 @@ def _config(method: Method, base: Config, name: str, settings: Mapping[str, Any]
         raise UserError(f"{method.name} on {base.env}: {error}") from None
 
 
-def groups(cell: Cell, together: int | None = None) -> list[Group]:
-    """The seeds of a cell by folder, in their order: those that are there, and new ones, `together` in one program.
+def groups(cell: Cell, together: int | None = None, planned: Sequence[str] = ()) -> list[Group]:
+    """The seeds of a cell by folder, in their order: those that are there, and new ones, at most `together` in each.
 
     The order does not depend on which of them began first: a task of a cluster knows its group by its number.
+    planned: names of folders that do not exist yet and have been settled, those that count most first.
     """
     check_config(cell)
     there = _existing(cell)
+    for name in planned:
+        group = _read_name(cell, name)
+        if group is not None and not any(_overlap(group, other) for other in there):
+            there.append(group)
     taken = {seed for group in there for seed in range(group.first, group.first + group.seeds)}
     missing = [seed for seed in range(cell.seeds) if seed not in taken]
     new: list[Group] = []
@@ -204,13 +223,21 @@ def _existing(cell: Cell) -> list[Group]:
     """Groups whose folders are there, as far as they belong to the wanted seeds."""
     found = []
     for folder in sorted(cell.folder.glob("seeds-*")) if cell.folder.exists() else []:
-        match = _GROUP.fullmatch(folder.name)
-        if match and folder.is_dir():
-            first = int(match[1])
-            count = int(match[2] or first) - first + 1
-            if first < cell.seeds:
-                found.append(Group(cell, first, count, _evaluated(folder, count)))
+        group = _read_name(cell, folder.name)
+        if group is not None and folder.is_dir():
+            found.append(replace(group, decision=_evaluated(folder, group.seeds)))
     return found
+
+
+def _read_name(cell: Cell, name: str) -> Group | None:
+    """The group whose folder has this name, as far as it belongs to the wanted seeds."""
+    match = _GROUP.fullmatch(name)
+    first = int(match[1]) if match else cell.seeds
+    return Group(cell, first, int(match[2] or first) - first + 1) if match and first < cell.seeds else None
+
+
+def _overlap(one: Group, other: Group) -> bool:
+    return one.first < other.first + other.seeds and other.first < one.first + one.seeds
 
 
 def _evaluated(folder: Path, seeds: int) -> int:

@@ -16,10 +16,11 @@ from ubp2.config.schema import Config, given
 from ubp2.envs.visual import is_visual
 from ubp2.errors import UserError
 from ubp2.experiments.cells import Group
+from ubp2.experiments.programs import Program
 from ubp2.storage import population
 from ubp2.storage.runs import read_metrics
 
-__all__ = ["Cost", "Rate", "device_kind", "duration", "estimate"]
+__all__ = ["Cost", "Rate", "device_kind", "duration", "estimate", "estimate_together"]
 
 
 class Rate(NamedTuple):
@@ -28,12 +29,13 @@ class Rate(NamedTuple):
     planning: tuple[float, float]
     policy: tuple[float, float]
     horizon: int = 0  # of the plans and the updates that were measured
+    crowded: float = 0.0  # for each seed at least: what many in one program take (docs/scale.md; 48 of `best`: 22 ms)
 
 
 # By device and preset; MODEL_FREE agents under "pebble". Measured on an H200 with 16 cores, and on two CPU cores.
 RATES: Mapping[tuple[str, str], Rate] = {
-    ("gpu", "paper"): Rate((4.5, 1.08), (5.8, 0.08), horizon=7),
-    ("gpu", "best"): Rate((5.9, 0.12), (5.8, 0.08), horizon=7),
+    ("gpu", "paper"): Rate((4.5, 1.08), (5.8, 0.08), horizon=7, crowded=0.45),
+    ("gpu", "best"): Rate((5.9, 0.12), (5.8, 0.08), horizon=7, crowded=0.45),
     ("gpu", "pebble"): Rate((8.6, 0.22), (8.6, 0.22)),
     ("cpu", "cpu"): Rate((0.0, 23.8), (0.0, 16.0), horizon=3),
     ("cpu", "pebble"): Rate((0.0, 5.7), (0.0, 5.7)),
@@ -45,7 +47,7 @@ FEATURES = 384  # of a frame: what DINOv2-S makes of it, and about what the othe
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one group: what is left to do."""
+    """Of one program: what is left to do."""
 
     decisions: int  # of all its seeds
     labels: int
@@ -62,23 +64,46 @@ def device_kind() -> str:
 def estimate(
     group: Group, preset: str, episode_decisions: int, seen: Mapping[str, float], device: str | None = None
 ) -> Cost:
-    """What is left of a group; `seen`: seconds a decision of one seed that like cells took here; device: None, this."""
-    config, left = group.cell.config, max(group.cell.config.steps - group.decision, 0)
-    share = left / config.steps
-    labels = 0 if config.ceiling else round(given(config.preferences.budget) * share) * group.seeds
-    visual = is_visual(config.env)
+    """What is left of a group that trains by itself."""
+    return estimate_together([group], preset, episode_decisions, seen, device)
+
+
+def estimate_together(
+    groups: Sequence[Group], preset: str, episode_decisions: int, seen: Mapping[str, float], device: str | None = None
+) -> Cost:
+    """What is left of groups that train in one program.
+
+    seen: seconds a decision of one seed that like cells took here; device: None, this.
+    """
+    lefts = [max(group.cell.config.steps - group.decision, 0) for group in groups]
+    config, left, visual = groups[0].cell.config, max(lefts), is_visual(groups[0].cell.config.env)
+    seeds = sum(group.seeds for group, own in zip(groups, lefts, strict=True) if own)
+    decisions = sum(group.seeds * own for group, own in zip(groups, lefts, strict=True))
+    labels = sum(_labels(group, own) for group, own in zip(groups, lefts, strict=True))
     features = 4 * FEATURES * config.visual.frames if visual else 0  # bytes
-    megabytes = group.seeds * left * (BYTES + features) / 1e6
+    megabytes = decisions * (BYTES + features) / 1e6
     own = seen.get(kind(config))
     seconds: float | None = None
     if own is not None or not left:
-        seconds = left * (own or 0.0) * group.seeds
+        seconds = left * (own or 0.0) * seeds
     else:
         device = device or device_kind()
         rate = RATES.get((device, "pebble" if is_model_free(config.agent) else preset))
         if rate is not None and not visual:  # of frames nobody knows: it depends on who renders and who encodes
-            seconds = START[device] + _modelled(config, rate, group.seeds, left, episode_decisions)
-    return Cost(left * group.seeds, labels, seconds, megabytes, own is not None)
+            asking = max(_asking(group.cell.config) for group in groups)
+            seconds = START[device] + _modelled(config, rate, seeds, left, episode_decisions, asking)
+    return Cost(decisions, labels, seconds, megabytes, own is not None)
+
+
+def _labels(group: Group, left: int) -> int:
+    config = group.cell.config
+    return 0 if config.ceiling else round(given(config.preferences.budget) * left / config.steps) * group.seeds
+
+
+def _asking(config: Config) -> float:
+    """The share of a run in which there are labels to ask for, and so plans."""
+    prefs = config.preferences
+    return min(given(prefs.budget) / prefs.per_session * prefs.every, config.steps) / config.steps
 
 
 def kind(config: Config) -> str:
@@ -87,29 +112,28 @@ def kind(config: Config) -> str:
     return f"{family}, visual" if is_visual(config.env) else family
 
 
-def rates_seen(groups: Sequence[Group]) -> dict[str, float]:
+def rates_seen(programs: Sequence[Program]) -> dict[str, float]:
     """Seconds a decision of one seed, by kind, from the metrics of runs that are there."""
     found: dict[str, list[float]] = {}
-    for group in groups:
+    for program in programs:
+        group = program.groups[0]
         try:
             rows = read_metrics(population.members(group.folder)[0]) if group.decision else []
         except (UserError, OSError):
             continue
         rates = [row["time/decisions_per_second"] for row in rows if row.get("time/decisions_per_second")]
         if rates:
-            found.setdefault(kind(group.cell.config), []).append(1 / rates[-1] / group.seeds)
+            found.setdefault(kind(group.cell.config), []).append(1 / rates[-1] / program.runs)
     return {name: sum(each) / len(each) for name, each in found.items()}
 
 
-def _modelled(config: Config, rate: Rate, seeds: int, left: int, episode_decisions: int) -> float:
+def _modelled(config: Config, rate: Rate, seeds: int, left: int, episode_decisions: int, asking: float) -> float:
     """Seconds by a rate: updates, plans while labels last, and evaluations. Both grow with their horizons."""
-    planning, policy = (a + b * seeds for a, b in (rate.planning, rate.policy))
+    planning, policy = (max(a + b * seeds, rate.crowded * seeds) for a, b in (rate.planning, rate.policy))
     plan, updates = planning - policy, policy
     if rate.horizon:
         plan *= config.planner.horizon / rate.horizon
         updates *= given(config.training.horizon) / rate.horizon
-    prefs = config.preferences
-    asking = min(given(prefs.budget) / prefs.per_session * prefs.every, config.steps) / config.steps
     mean = updates + asking * plan
     often = left / config.evaluation.every if config.evaluation.every else 1.0  # 0: at the end alone
     rounds = often * config.evaluation.episodes / config.evaluation.workers

@@ -1,11 +1,10 @@
 """Training the missing seeds of cells in processes of their own: some at once, again after a failure, stopped in order.
 
-Every group of seeds is one `ubp2 train`, so that a crash takes nothing else with it, and continues from its checkpoint.
+Every program is one `ubp2 train`, so that a crash takes nothing else with it, and continues from its checkpoint.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
@@ -19,20 +18,25 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ubp2.errors import UserError
 from ubp2.experiments.cells import Group, short, write_config
 from ubp2.experiments.child import PARENT
+from ubp2.experiments.clock import LEAST
+from ubp2.experiments.group_folders import check_whole, failed, filming, last_words, log_of, resumable, whole, written
+from ubp2.experiments.programs import Program, ended, folders, plain, write_file
 from ubp2.signals import CHECKPOINTED
-from ubp2.storage import locks, population
-from ubp2.storage.recognising import is_run
+from ubp2.storage import population
 
-__all__ = ["Outcome", "Workers", "command", "cut_off", "decision", "failure", "label", "labels", "last_row", "written"]
+__all__ = [
+    "Outcome",
+    "Workers",
+    "command",
+    "label",
+    "program_label",
+]
 
 _PATIENCE = 120.0  # seconds; a server of shared folders gives up the locks of a dead machine after about 90
-_TAILS = (2**16, 2**20)  # bytes of metrics that are read from the end; the rows of 5,000 decisions take about 2**16
-_WORDS = 8  # lines of a log that tell why a run failed
 
 
 @dataclass(frozen=True)
@@ -47,11 +51,18 @@ class Outcome:
 
 def label(group: Group) -> str:
     """A group as a person is told."""
-    return labels([group])
+    return _labels([group])
 
 
-def labels(groups: Sequence[Group]) -> str:
-    """Groups of one cell, one after the other, as a person is told."""
+def program_label(programs: Sequence[Program]) -> str:
+    """A program as a person is told, or programs of one cell, one after the other."""
+    first = programs[0]
+    if len(first.groups) > 1:
+        return f"program {first.number}: {first.runs} runs of {len(first.groups)} cells"
+    return _labels([program.groups[0] for program in programs])
+
+
+def _labels(groups: Sequence[Group]) -> str:
     first, last = groups[0], groups[-1]
     end = last.first + last.seeds - 1
     many = f"seeds {first.first} to {end}" if end > first.first else f"seed {first.first}"
@@ -60,65 +71,34 @@ def labels(groups: Sequence[Group]) -> str:
 
 
 def command(group: Group) -> list[str]:
-    """What trains a group: a new run, or the one in its folder from its last checkpoint on."""
-    if _resumable(group):
+    """What trains a group by itself: a new run, or the one in its folder from its last checkpoint on."""
+    if resumable(group):
         return ["train", "--quiet", "--resume", str(group.folder)]
     config = write_config(group.cell)
     seeds = ["--seed", str(group.first), "--seeds", str(group.seeds)]
     return ["train", "--quiet", "--config", str(config), *seeds, "--out", str(group.folder)]
 
 
-def decision(group: Group) -> int:
-    """How far a group has come: the last decision in the metrics of its first seed."""
-    member = group.folder if group.seeds == 1 else group.folder / f"s{group.first}"
-    return int(last_row(member).get("decision", 0))
-
-
-def last_row(member: Path, kind: str | None = None) -> dict[str, Any]:
-    """The last row in the metrics of a run, or the last of a kind, whoever writes to them now; empty: there is none."""
-    for size in _TAILS:
-        try:
-            with (member / "metrics.jsonl").open("rb") as stream:
-                start = stream.seek(max(stream.seek(0, os.SEEK_END) - size, 0))
-                lines = stream.read().splitlines(keepends=True)[start > 0 :]
-            for line in reversed(lines):
-                row = json.loads(line) if line.endswith(b"\n") and (kind or "").encode() in line else {}
-                if row and kind in (None, row.get("kind")):
-                    return row
-        except (OSError, ValueError):
-            return {}
-    return {}
-
-
-def failure(group: Group) -> str:
-    """Why the last attempt at a group was given up; empty where none was."""
-    try:
-        return _failed(group).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-
-
-def cut_off(group: Group) -> bool:
-    """Whether the making of its clip was interrupted."""
-    return _filming(group).exists()
-
-
 class Workers:
-    """Runs groups side by side, `jobs` at a time; `stop` ends all of them with a checkpoint, `kill` without."""
+    """Runs programs side by side, `jobs` at a time; `stop` ends all of them with a checkpoint, `kill` without.
 
-    def __init__(self, jobs: int, retries: int, say: Callable[[str], None]) -> None:
+    until: when all must have ended, in seconds since the epoch; each process gets what is left of that.
+    """
+
+    def __init__(self, jobs: int, retries: int, say: Callable[[str], None], until: float | None = None) -> None:
         self._jobs = jobs
         self._retries = retries
         self._say = say
+        self._until = until
         self._stopping = threading.Event()
         self._lock = threading.RLock()  # `stop` is called by signals, too
         self._children: set[subprocess.Popen[bytes]] = set()
 
-    def run(self, groups: Sequence[Group], clips: bool) -> Iterator[Outcome]:
-        """Train every group, and film it; yields each as it ends, whatever became of it."""
+    def run(self, programs: Sequence[Program], clips: bool) -> Iterator[Outcome]:
+        """Train every program, and film its groups; yields the groups of each as it ends, whatever became of them."""
         with ThreadPoolExecutor(self._jobs) as pool:
-            for future in as_completed([pool.submit(self._train, group, clips) for group in groups]):
-                yield future.result()
+            for future in as_completed([pool.submit(self._train, program, clips) for program in programs]):
+                yield from future.result()
 
     def stop(self) -> None:
         """Ask every child to write a checkpoint and leave; a second time does nothing."""
@@ -141,70 +121,118 @@ class Workers:
     def close(self) -> None:
         """Nothing to give back."""
 
-    def _train(self, group: Group, clips: bool) -> Outcome:
-        with suppress(OSError):
-            _failed(group).unlink()
-        outcome = Outcome(group, "finished") if group.finished else self._tried(group)
-        if outcome.state == "finished" and clips and group.first == 0:
-            with suppress(UserError, OSError):  # a full disk does not undo what was learned
-                self._film(group)
-        if outcome.state == "failed":
-            with suppress(OSError):  # a full disk may be why
-                _failed(group).write_text(outcome.reason, encoding="utf-8")
-        return outcome
+    def _train(self, program: Program, clips: bool) -> list[Outcome]:
+        for group in program.groups:
+            with suppress(OSError):
+                failed(group).unlink()
+        done = [Outcome(group, "finished") for group in program.groups if group.finished]
+        left = program.only(lambda group: not group.finished)
+        outcomes = [*done, *(self._tried(left) if left.groups else [])]
+        for outcome in outcomes:
+            group = outcome.group
+            if outcome.state == "finished" and clips and group.first == 0:
+                with suppress(UserError, OSError):  # a full disk does not undo what was learned
+                    self._film(group)
+            if outcome.state == "failed":
+                with suppress(OSError):  # a full disk may be why
+                    failed(group).write_text(outcome.reason, encoding="utf-8")
+        return outcomes
 
-    def _tried(self, group: Group) -> Outcome:
-        code = 0
+    def _tried(self, program: Program) -> list[Outcome]:
+        """Train to the end, again after failures; what has ended in order is not tried again."""
+        done: list[Outcome] = []
         for attempt in range(1, self._retries + 2):
-            if self._stopping.is_set():
-                return Outcome(group, "stopped", attempt - 1)
+            if self._stopping.is_set() or self._late():
+                return done + [Outcome(group, "stopped", attempt - 1) for group in program.groups]
+            refused = self._make_room(program, attempt)
+            done += refused
+            program = _without(program, [each.group for each in refused])
+            if not program.groups:
+                return done
             try:
-                self._make_room(group)
-                code = self._call(command(group), _log(group))
-            except UserError as error:
-                return Outcome(group, "failed", attempt, str(error))
-            except OSError as error:
-                return Outcome(group, "failed", attempt, f"cannot start or write: {error}")
-            if code == 0:
-                return Outcome(group, "finished", attempt)
-            if code == CHECKPOINTED or self._stopping.is_set():
-                return Outcome(group, "stopped", attempt)
-            if attempt <= self._retries:
-                self._say(f"{label(group)}: ended with code {code}, tried again ({attempt} of {self._retries})")
-        return Outcome(group, "failed", self._retries + 1, f"code {code}; {_last_words(_log(group))}")
+                code = self._call(self._words(program), log_of(program))
+            except (UserError, OSError) as error:
+                return done + [Outcome(group, "failed", attempt, _in_words(error)) for group in program.groups]
+            outcomes = [self._outcome(program, group, code, attempt) for group in program.groups]
+            again = [outcome.group for outcome in outcomes if outcome.state == "failed"]
+            if not again or attempt > self._retries or self._stopping.is_set() or self._late():
+                return done + outcomes
+            done += [outcome for outcome in outcomes if outcome.group not in again]
+            program = program.only(again.__contains__)
+            name = program_label([program])
+            self._say(f"{name}: ended with code {code}, tried again ({attempt} of {self._retries})")
+        raise AssertionError("unreachable")
+
+    def _words(self, program: Program) -> list[str]:
+        """The words after `ubp2` that train a program."""
+        if len(program.groups) == 1:
+            words = command(program.groups[0])
+        else:
+            file = _settled(program)
+            ended(file, forget=True)
+            words = ["train", "--quiet", "--population", str(file)]
+        if self._until is not None:
+            words += ["--minutes", f"{max(self._until - time.time(), 1.0) / 60:.3f}"]
+        return words
+
+    def _outcome(self, program: Program, group: Group, code: int, attempt: int) -> Outcome:
+        """What became of one group of a process that ended with this code."""
+        if code == 0:
+            return Outcome(group, "finished", attempt)
+        told = ended(_settled_file(program)) if len(program.groups) > 1 else {}
+        own = [each for folder, each in told.items() if folder.is_relative_to(plain(group.folder))]
+        errors = [str(each["error"]) for each in own if each.get("error")]
+        if errors:
+            return Outcome(group, "failed", attempt, "; ".join(dict.fromkeys(errors)))
+        if own and all(each.get("finished") for each in own):
+            return Outcome(group, "finished", attempt)
+        if own or code == CHECKPOINTED or self._stopping.is_set():
+            return Outcome(group, "stopped", attempt)
+        return Outcome(group, "failed", attempt, f"code {code}; {last_words(log_of(program))}")
+
+    def _late(self) -> bool:
+        """Whether there is too little time left to start anything."""
+        return self._until is not None and self._until - time.time() < LEAST
 
     def _film(self, group: Group) -> None:
         """A clip of what the first seed has learned, beside its run; a machine that cannot render goes without.
 
         A file says that it is being made, so that the next command knows of one that was interrupted.
         """
-        run, mark = population.members(group.folder)[0], _filming(group)
+        run, mark = population.members(group.folder)[0], filming(group)
         clip, who = run / "clip.mp4", group.cell.controller
         if not clip.exists():
             mark.parent.mkdir(parents=True, exist_ok=True)
             mark.touch()
+            if self._late():  # the next command makes it
+                return
             told = [] if who == "acting" else ["--controller", who]  # at the end the policy acts, as in ubp2 eval
-            self._call(["eval", str(run), "--episodes", "1", *told, "--video", str(clip)], _log(group))
+            self._call(["eval", str(run), "--episodes", "1", *told, "--video", str(clip)], log_of(Program((group,))))
         if clip.exists() or not self._stopping.is_set():
             mark.unlink(missing_ok=True)
 
-    def _make_room(self, group: Group) -> None:
-        """Wait for whoever still writes to the folder; remove it if its runs ended before their first checkpoint.
+    def _make_room(self, program: Program, attempt: int) -> list[Outcome]:
+        """Wait for whoever still writes to the folders; remove those whose runs ended before their first checkpoint.
 
         Where any seed has a checkpoint, or people may have answered, nothing is removed: a seed that is damaged must
-        not cost those that are whole.
+        not cost those that are whole. Returns the groups that cannot go on.
         """
-        if not group.folder.exists():
-            return
-        end = time.monotonic() + _PATIENCE
-        while written(group.folder) and time.monotonic() < end and not self._stopping.wait(0.2):
-            pass  # the child of a command that was killed is writing its checkpoint
-        if written(group.folder):
-            return
-        if _resumable(group):
-            _check_whole(group)
-        else:
-            shutil.rmtree(group.folder)
+        end, refused = time.monotonic() + _PATIENCE, list[Outcome]()
+        for group in program.groups:
+            if not group.folder.exists():
+                continue
+            while written(group.folder) and time.monotonic() < end and not self._stopping.wait(0.2):
+                pass  # the child of a command that was killed is writing its checkpoint
+            if written(group.folder):
+                continue
+            try:
+                if resumable(group):
+                    check_whole(group)
+                elif not (whole(group) and any(map(resumable, program.groups))):  # a kill in the very first checkpoint
+                    shutil.rmtree(group.folder)
+            except (UserError, OSError) as error:
+                refused.append(Outcome(group, "failed", attempt, _in_words(error)))
+        return refused
 
     def _call(self, arguments: list[str], log: Path) -> int:
         """Run one command to its end; its words go to the log."""
@@ -232,55 +260,28 @@ class Workers:
                     self._children.discard(child)
 
 
-def _resumable(group: Group) -> bool:
-    """Whether any seed in the folder has a checkpoint; `ubp2 train --resume` knows whether all can go on from one.
-
-    What people have answered is stored at once, and a run without a checkpoint takes it up again.
-    """
-    folder = group.folder
-    if group.cell.config.teacher.name == "human" and is_run(folder):
-        return True
-    return any(True for place in ("", "s*/") for _ in folder.glob(f"{place}checkpoints/*/manifest.json"))
+def _without(program: Program, groups: Sequence[Group]) -> Program:
+    return program.only(lambda group: group not in groups)
 
 
-def _check_whole(group: Group) -> None:
-    """Refuse to go on with a group that lacks a seed, or what says which seeds it has: only a person can mend that."""
-    folder, seeds = group.folder, list(range(group.first, group.first + group.seeds))
-    members = [folder / f"s{seed}" for seed in seeds] if group.seeds > 1 else [folder]
+def _in_words(error: UserError | OSError) -> str:
+    return str(error) if isinstance(error, UserError) else f"cannot start or write: {error}"
+
+
+def _settled_file(program: Program) -> Path:
+    """The file that the process of a program gets: of a part of it one of its own."""
     try:
-        found = population.members(folder)
+        same = set(folders(program.file)) == {plain(group.folder) for group in program.groups}
     except UserError:
-        found = []
-    gone = [str(member) for member in members if not is_run(member)]
-    if gone:
-        what = f"{', '.join(gone)} is no whole run folder while others here have checkpoints; put a backup in its place"
-    elif found != members:
-        what = f'{folder / "population.json"} is gone or damaged; write {{"seeds": {seeds}}} into it'
-    else:
-        return
-    raise UserError(f"{what}, or move {folder} away, and all of its seeds are trained anew. Nothing was removed")
+        same = False
+    return program.file if same else program.file.with_name(f"{program.number}-left.json")
 
 
-def written(folder: Path) -> bool:
-    """Whether a process writes to a run in the folder."""
-    return any(locks.held(path.parent) for path in (folder / locks.LOCK, *folder.glob(f"s*/{locks.LOCK}")))
-
-
-def _log(group: Group) -> Path:
-    return group.folder.with_name(f"{group.folder.name}.log")
-
-
-def _filming(group: Group) -> Path:
-    return group.folder.with_name(f"{group.folder.name}.filming")
-
-
-def _failed(group: Group) -> Path:
-    return group.folder.with_name(f"{group.folder.name}.failed")
-
-
-def _last_words(log: Path) -> str:
-    try:
-        lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    except OSError as error:
-        return f"its log cannot be read: {error}"
-    return f"the end of {log}:\n" + "\n".join(f"    {line}" for line in lines[-_WORDS:])
+def _settled(program: Program) -> Path:
+    """That file, written, with the configurations that it names."""
+    for group in program.groups:
+        write_config(group.cell)
+    file = _settled_file(program)
+    if file != program.file:
+        write_file(program, file)
+    return file

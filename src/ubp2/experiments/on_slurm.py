@@ -1,4 +1,4 @@
-"""A plan as an array job of SLURM: a script, a task of the array for each group of seeds.
+"""A plan as an array job of SLURM: a script, a task of the array for each program.
 
 Before SLURM ends a job it sends SIGUSR1 (`--signal`), or SIGTERM when it is preempted. The run writes a checkpoint and
 leaves with 75, and the script puts its task back into the queue, where it goes on from that checkpoint. A run that
@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from ubp2.experiments import programs
 from ubp2.experiments.plans import How, Plan
 from ubp2.experiments.resources import largest
 from ubp2.experiments.running import STOP
@@ -63,11 +64,12 @@ exit "$code"
 
 
 def write(made: Plan, how: How) -> Path:
-    """Write the script for the groups that are missing; all tasks of an array get what the largest needs."""
+    """Write the script for the programs that are missing; all tasks of an array get what the largest needs."""
     folder = made.out.absolute() / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    numbers = [str(number) for number, group in enumerate(made.groups) if not group.finished]
-    needs = largest([made.needs(group) for group in made.missing])
+    programs.write(made.programs)  # its tasks train those, wherever they start
+    numbers = [str(program.number) for program in made.missing]
+    needs = largest([made.needs(program) for program in made.missing])
     script = folder / "array.sh"
     script.write_text(
         _SCRIPT.format(

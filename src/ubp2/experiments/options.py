@@ -43,11 +43,13 @@ class Reproduce:
     address: str | None = None
     """Address of the Ray cluster; None: RAY_ADDRESS, that of this machine, or a new one."""
     jobs: int = 1
-    """Groups of seeds that train side by side (local)."""
+    """Programs that train side by side (local)."""
     together: int | None = None
-    """Most seeds in one program; None: all seeds of a cell on a GPU, one on a CPU, where several gain nothing."""
+    """Most runs in one program, of whatever cells; None: as many as a GPU has memory for, and one on a CPU."""
+    minutes: float | None = None
+    """End within so many minutes, report included; the same command goes on."""
     retries: int | None = None
-    """How often a failed group is tried again, from its last checkpoint; None: 2, on Ray 10, where lost nodes count."""
+    """How often a failed program is tried again, from its last checkpoint; None: 2, on Ray 10: lost nodes count."""
     no_clips: Switch = False
     """Film nothing."""
     dry_run: Switch = False
@@ -70,13 +72,15 @@ class Sweep:
     address: str | None = None
     """Address of the Ray cluster; None: as in the file, RAY_ADDRESS, that of this machine, or a new one."""
     jobs: int | None = None
-    """Groups that train side by side; None: as in the file, or 1 here and no limit on SLURM; Ray goes by resources."""
+    """Programs side by side; None: as in the file, or 1 here and no limit on SLURM. Ray goes by resources."""
+    minutes: float | None = None
+    """End within so many minutes, report included; ubp2 sweep resume goes on."""
     retries: int | None = None
-    """How often a failed group is tried again, from its last checkpoint; None: 2, on Ray 10, where lost nodes count."""
+    """How often a failed program is tried again, from its last checkpoint; None: 2, on Ray 10: lost nodes count."""
     out: Path | None = None
     """Folder of the sweep; None: as in the file, or runs/ and its name."""
     number: int | None = None
-    """Which group of seeds ubp2 sweep cell trains, counted from 0 as in the plan."""
+    """Which program ubp2 sweep cell trains: the number of its file in programs/."""
     fake_preempt: float | None = None
     """slurm: run the array script here, and preempt each task at random moments, first within so many seconds."""
     dry_run: Switch = False

@@ -1,4 +1,4 @@
-"""Plans: the cells that are wanted, what is there of them, what the rest costs, and what each group needs to run.
+"""Plans: the cells that are wanted, what is there of them, what the rest costs, and what each program needs to run.
 
 `ubp2 reproduce` and `ubp2 sweep` ask for one in different words; from here on they are the same.
 """
@@ -20,8 +20,10 @@ from ubp2.errors import UserError
 from ubp2.experiments import costs, resources
 from ubp2.experiments.catalogue import Experiment, Method
 from ubp2.experiments.cells import Cell, Group, cells, groups
-from ubp2.experiments.execution import labels
-from ubp2.experiments.resources import Resources, Shape
+from ubp2.experiments.clock import Clock
+from ubp2.experiments.execution import label, program_label
+from ubp2.experiments.programs import Program, pack
+from ubp2.experiments.resources import Part, Resources, Shape, most_together
 
 __all__ = ["How", "Plan", "Request", "describe", "plan", "require_functions", "spec_of"]
 
@@ -54,6 +56,7 @@ class How:
     retries: int | None = None
     clips: bool = True
     quiet: bool = False
+    clock: Clock | None = None  # None: it may take as long as it takes
 
     @property
     def tries_again(self) -> int:
@@ -70,23 +73,31 @@ class How:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that is to be done, and where; costs and resources stand beside their groups."""
+    """Everything that is to be done, and where; costs and resources stand beside their programs."""
 
     experiment: Experiment
     methods: tuple[Method, ...]
     cells: list[Cell]
-    groups: list[Group]
+    programs: list[Program]
     costs: list[costs.Cost]
     resources: list[Resources]
     out: Path
 
     @property
-    def missing(self) -> list[Group]:
-        return [group for group in self.groups if not group.finished]
+    def groups(self) -> list[Group]:
+        """The groups of all programs, in the order of the cells."""
+        order = {cell.folder: number for number, cell in enumerate(self.cells)}
+        found = [group for program in self.programs for group in program.groups]
+        return sorted(found, key=lambda group: (order.get(group.cell.folder, 0), group.first))
 
-    def needs(self, group: Group) -> Resources:
-        """The resources of one of its groups."""
-        return self.resources[self.groups.index(group)]
+    @property
+    def missing(self) -> list[Program]:
+        """Programs that are not finished."""
+        return [program for program in self.programs if not program.finished]
+
+    def needs(self, program: Program) -> Resources:
+        """The resources of one of its programs, or of a part of one."""
+        return self.resources[[own.number for own in self.programs].index(program.number)]
 
 
 def planned_cells(request: Request, out: Path = Path()) -> tuple[list[Cell], dict[str, EnvSpec]]:
@@ -133,21 +144,26 @@ def _read(config: Config) -> Config:
     return config
 
 
-def plan(request: Request, how: How, out: Path) -> Plan:
-    """What is there in `out`, and what is missing."""
+def plan(request: Request, how: How, out: Path, *, fixed: bool = False) -> Plan:
+    """What is there in `out`, and what is missing; fixed: in the programs that were planned before."""
     how.check()
     made, specs = planned_cells(request, out)
     gpu = on_gpu(request.preset, how)
-    together = request.together or (None if gpu else 1)
-    found = [group for cell in made for group in groups(cell, together)]
+    shapes = {task: Shape(spec.obs_dim, spec.action_dim) for task, spec in specs.items()}
+
+    beside = how.jobs or 1 if how.on == "local" else 1  # programs that share a device
+
+    def most(cell: Cell) -> int:
+        return request.together or (most_together(cell.config, shapes[cell.task], beside) if gpu else 1)
+
+    found = pack(made, specs, out, most, fixed=fixed)
     seen = costs.rates_seen(found)
     price, needs = [], []
-    for group in found:
-        spec = specs[group.cell.task]
-        price.append(costs.estimate(group, request.preset, spec.episode_decisions, seen))
-        shape = Shape(spec.obs_dim, spec.action_dim)
-        wanted = resources.needed(group.cell.config, group.seeds, shape, gpu=gpu)
-        needs.append(resources.overriding(wanted, request.resources))
+    for program in found:
+        length = specs[program.groups[0].cell.task].episode_decisions
+        price.append(costs.estimate_together(program.groups, request.preset, length, seen))
+        parts = [Part(group.cell.config, group.seeds, shapes[group.cell.task]) for group in program.groups]
+        needs.append(resources.overriding(resources.needed_together(parts, gpu=gpu), request.resources))
     return Plan(request.experiment, request.methods, made, found, price, needs, out)
 
 
@@ -183,7 +199,11 @@ def spec_of(config: Config) -> EnvSpec:
 def refreshed(made: Plan) -> Plan:
     """The same plan with what its groups have done since."""
     found = {group.folder: group for cell in made.cells for group in groups(cell)}
-    return replace(made, groups=[found.get(group.folder, group) for group in made.groups])
+
+    def now(program: Program) -> Program:
+        return replace(program, groups=tuple(found.get(group.folder, group) for group in program.groups))
+
+    return replace(made, programs=[now(program) for program in made.programs])
 
 
 def describe(made: Plan) -> str:
@@ -192,28 +212,46 @@ def describe(made: Plan) -> str:
     place = f" ({asked.place})" if asked.place else ""
     cells = f"{len(made.cells)} cell{'s' if len(made.cells) > 1 else ''}"
     lines = [f"{asked.title}{place}: {cells} in {made.out}"]
-    rows = [(row[0], _stands(*row)) for row in zip(made.groups, made.costs, made.resources, strict=True)]
-    alike = [list(same) for _, same in itertools.groupby(rows, lambda row: (row[0].cell.folder, row[1]))]
-    names = [labels([group for group, _ in same]) for same in alike]
+    rows = [(row[0], _stands(*row)) for row in zip(made.programs, made.costs, made.resources, strict=True)]
+    alike = [list(same) for _, same in itertools.groupby(rows, _alike)]
+    names = [program_label([program for program, _ in same]) for same in alike]
     width = max(map(len, names))
     for name, same in zip(names, alike, strict=True):
-        stands = same[0][1]
+        program, stands = same[0]
         lines.append(f"  {name:{width}}  {stands}{' each' * (len(same) > 1 and stands != 'finished')}")
+        if len(program.groups) > 1:
+            lines += [f"    {label(group)}" + _come(group) for group in program.groups]
     return "\n".join([*lines, _left(made)])
 
 
-def _stands(group: Group, cost: costs.Cost, needs: Resources) -> str:
-    """Where one group stands; what it needs and costs if it is not finished."""
-    if group.finished:
+def _alike(row: tuple[Program, str]) -> tuple[object, ...]:
+    """Programs that make one line: those of one cell that stand alike."""
+    program, stands = row
+    place = program.groups[0].cell.folder
+    return (program.number,) if len(program.groups) > 1 else (place, stands)
+
+
+def _stands(program: Program, cost: costs.Cost, needs: Resources) -> str:
+    """Where one program stands; what it needs and costs if it is not finished."""
+    if program.finished:
         return "finished"
-    state = f"at {group.decision:,} of {group.cell.config.steps:,}" if group.decision else "to do"
+    group = program.groups[0]
+    many = len(program.groups) > 1
+    state = f"at {group.decision:,} of {group.cell.config.steps:,}" if group.decision and not many else "to do"
     time = "" if cost.seconds is None else f"  about {costs.duration(cost.seconds)}"
     return f"{state}  {needs.words()}{time}"
 
 
+def _come(group: Group) -> str:
+    """How far a group of several has come."""
+    if group.finished:
+        return ", finished"
+    return f", at {group.decision:,} of {group.cell.config.steps:,}" if group.decision else ""
+
+
 def _left(made: Plan) -> str:
     """The sums over what is not finished."""
-    left = [cost for group, cost in zip(made.groups, made.costs, strict=True) if not group.finished]
+    left = [cost for program, cost in zip(made.programs, made.costs, strict=True) if not program.finished]
     if not left:
         return "nothing is missing"
     seconds = [cost.seconds for cost in left if cost.seconds is not None]

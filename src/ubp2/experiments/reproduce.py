@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ubp2.errors import UserError, unknown_name
-from ubp2.experiments import plans, running
+from ubp2.experiments import plans, running, schedules
 from ubp2.experiments.catalogue import ALIASES, EXPERIMENTS, Experiment, Method, chosen_methods, chosen_tasks, find
 from ubp2.experiments.cells import PRESETS, folder_of, short
+from ubp2.experiments.clock import Clock
 from ubp2.experiments.options import Reproduce, settings
 from ubp2.experiments.plans import How, Request
 from ubp2.experiments.running import Answer, Summary
+from ubp2.terminal.flags import check_minutes
 from ubp2.terminal.progress import say
 
 __all__ = ["answer", "listing"]
@@ -44,12 +46,14 @@ def answer(args: Reproduce) -> Answer:
         width = max(map(len, data))
         lines = [f"  {name:{width}}  {own['title']} ({own['place']})" for name, own in data.items()]
         return {"experiments": data}, "\n".join(["ubp2 reproduce NAME, one of:", *lines]), 0
-    return running.answer(_run(args), "the same command")
+    return _run(args)
 
 
-def _run(args: Reproduce) -> Summary:
+def _run(args: Reproduce) -> Answer:
     """Everything: plan, train what is missing, report."""
-    how = How(args.on, args.address, args.jobs, args.retries, not args.no_clips, args.json)
+    check_minutes(args.minutes)
+    clock = Clock.starts(args.minutes)
+    how = How(args.on, args.address, args.jobs, args.retries, not args.no_clips, args.json, clock)
     how.check()
     wanted = _request(args)
     out = args.out
@@ -59,10 +63,14 @@ def _run(args: Reproduce) -> Summary:
     made = plans.plan(wanted, how, out)
     plans.require_functions(made)
     say(plans.describe(made))
+    fitting = schedules.within(made, how)
+    if fitting is not None:
+        say(schedules.words(fitting))
     if args.dry_run:
-        return Summary(made, [], [])
+        return {**running.as_data(Summary(made, [], [])), **schedules.as_data(fitting)}, "", 0
     with running.only_one(out):
-        return running.run(made, how, say, train=not args.report_only)
+        summary = running.run(made, how, say, train=not args.report_only)
+    return running.answer(summary, "the same command")
 
 
 def _request(args: Reproduce) -> Request:

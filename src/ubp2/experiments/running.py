@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from ubp2 import signals
 from ubp2.errors import UserError
-from ubp2.experiments import costs
 from ubp2.experiments.board import Board
 from ubp2.experiments.cells import Group
-from ubp2.experiments.execution import Outcome, Workers, cut_off, label
+from ubp2.experiments.execution import Outcome, Workers, label
+from ubp2.experiments.group_folders import cut_off
 from ubp2.experiments.on_ray import RayWorkers
 from ubp2.experiments.plans import How, Plan, refreshed
+from ubp2.experiments.programs import Program, write
 from ubp2.signals import CHECKPOINTED
 from ubp2.storage import locks
 from ubp2.storage.database import disk_errors
@@ -40,6 +41,7 @@ Say = Callable[[str], None]
 STOP = "stop"
 _AT_ONCE = 2.0  # seconds in which several signals are one request
 _EVERY = 2.0  # seconds between two looks at the folders
+_BUSY = 4  # groups that the line of the progress names
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Summary:
     plan: Plan
     outcomes: list[Outcome]
     pages: list[Path]  # of the report; a second one where tasks have different scores
+    minutes: float | None = None  # that the command had, if nobody asked it to stop before
 
     def groups_in(self, state: str) -> list[Outcome]:
         return [outcome for outcome in self.outcomes if outcome.state == state]
@@ -69,23 +72,41 @@ def only_one(out: Path) -> Iterator[None]:
 def run(made: Plan, how: How, say: Say, *, train: bool = True) -> Summary:
     """Train what is missing, film what was cut off, and report; the caller holds the folder (`only_one`)."""
     (made.out / STOP).unlink(missing_ok=True)
-    left = [group for group in made.groups if not group.finished or (how.clips and cut_off(group))]
+    left = [program.only(lambda group: _wanted(group, how)) for program in made.programs]
+    left = [program for program in left if program.groups]
+    if train and left:
+        write(made.programs)
+    before = signals.number_heard()
     outcomes = _execute(made, how, left) if train and left else []
-    return Summary(made, outcomes, _report(refreshed(made), outcomes, say))
+    asked = signals.number_heard() > before or (made.out / STOP).exists()
+    pages = _report(refreshed(made), outcomes, say)
+    return Summary(made, outcomes, pages, how.clock.minutes if how.clock and not asked else None)
 
 
-def _execute(made: Plan, how: How, left: Sequence[Group]) -> list[Outcome]:
-    """Train the groups that are left; Ctrl-C, SIGTERM or the file let every run write a checkpoint."""
-    total = sum(group.cell.config.steps for group in left)
-    board = Board(left)
-    start = sum(group.decision for group in left)
+def _wanted(group: Group, how: How) -> bool:
+    return not group.finished or (how.clips and cut_off(group))
+
+
+def _runs(made: Plan) -> int:
+    return sum(program.runs for program in made.programs)
+
+
+def _execute(made: Plan, how: How, left: Sequence[Program]) -> list[Outcome]:
+    """Train the programs that are left; Ctrl-C, SIGTERM, the file or the clock let every run write a checkpoint."""
+    groups = [group for program in left for group in program.groups]
+    total = sum(group.cell.config.steps for group in groups)
+    board = Board(groups)
+    start = sum(group.decision for group in groups)
     with Progress(total, quiet=how.quiet, start=start, above=board.drawn) as progress:
         workers = _workers(made, how, progress.note)
 
         def look() -> None:
+            if how.clock is not None and how.clock.over(_runs(made)):
+                workers.stop()
             rows = board.refresh()
             busy = [label(row.group) for row in rows if row.state == "running"]
-            progress.update(sum(row.decision for row in rows), phase="; ".join(busy) or "between runs")
+            shown = "; ".join(busy[:_BUSY]) + (f" and {len(busy) - _BUSY} more" if len(busy) > _BUSY else "")
+            progress.update(sum(row.decision for row in rows), phase=shown or "between runs")
 
         with (
             contextlib.closing(workers),
@@ -96,7 +117,7 @@ def _execute(made: Plan, how: How, left: Sequence[Group]) -> list[Outcome]:
             for outcome in workers.run(left, clips=how.clips):
                 outcomes.append(outcome)
                 done = sum(each.state == "finished" for each in outcomes)  # a program that was stopped is still to do
-                progress.note(f"[{done}/{len(left)}] {label(outcome.group)}: {outcome.state}")
+                progress.note(f"[{done}/{len(groups)}] {label(outcome.group)}: {outcome.state}")
                 if outcome.reason:
                     progress.note(f"  {outcome.reason}")
     return outcomes
@@ -121,9 +142,10 @@ def on_signal(workers: Workers | RayWorkers) -> Callable[[int], None]:
 
 def _workers(made: Plan, how: How, say: Say) -> Workers | RayWorkers:
     """Who trains: processes here, or tasks of a Ray cluster."""
+    until = None if how.clock is None else how.clock.until(_runs(made))
     if how.on == "ray":
-        return RayWorkers(how.tries_again, say, how.address, made.needs)
-    return Workers(how.jobs or 1, how.tries_again, say)
+        return RayWorkers(how.tries_again, say, how.address, made.needs, until)
+    return Workers(how.jobs or 1, how.tries_again, say, until)
 
 
 @contextlib.contextmanager
@@ -217,7 +239,9 @@ def answer(summary: Summary, again: str) -> Answer:
     failed, stopped = summary.groups_in("failed"), summary.groups_in("stopped")
     if failed:
         lines.append(f"{len(failed)} of {len(summary.outcomes)} failed; {again} tries them again")
-    if stopped:
+    if stopped and summary.minutes is not None:
+        lines.append(f"the time ({summary.minutes:g} min) is over; {again} goes on")
+    elif stopped:
         lines.append(f"stopped; {again} goes on")
     return as_data(summary), "\n".join(lines), CHECKPOINTED if stopped else int(bool(failed))
 
@@ -230,20 +254,23 @@ def as_data(summary: Summary) -> dict[str, Any]:
     def state(group: Group) -> str:
         return ended[group.folder].state if group.folder in ended else "finished" if group.finished else "to do"
 
-    def one(number: int, group: Group, cost: costs.Cost) -> Mapping[str, Any]:
-        needs = made.resources[number]
+    def one(program: Program, group: Group) -> Mapping[str, Any]:
+        needs, cost = made.needs(program), costs_of[program.number]
         return {
             "task": group.cell.task,
             "method": group.cell.method,
             "seeds": list(range(group.first, group.first + group.seeds)),
             "folder": group.folder,
+            "program": program.number,
             "state": state(group),
             "reason": ended[group.folder].reason if group.folder in ended else "",
-            "decisions_left": cost.decisions,
+            "decisions_left": group.seeds * max(group.cell.config.steps - group.decision, 0),
             "seconds_estimated": cost.seconds,
             "cpus": needs.cpus,
             "gpus": needs.gpus,
         }
 
-    listed = [one(i, *each) for i, each in enumerate(zip(made.groups, made.costs, strict=True))]
+    costs_of = dict(zip((program.number for program in made.programs), made.costs, strict=True))
+    place = {group.folder: program for program in made.programs for group in program.groups}
+    listed = [one(place[group.folder], group) for group in made.groups]
     return {"experiment": made.experiment.name, "out": made.out, "groups": listed, **reports(summary.pages)}

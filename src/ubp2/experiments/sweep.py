@@ -11,13 +11,16 @@ from pathlib import Path
 
 from ubp2 import signals
 from ubp2.errors import UserError, did_you_mean
-from ubp2.experiments import board, on_slurm, plans, running, sweep_file
-from ubp2.experiments.execution import Workers, failure, label
+from ubp2.experiments import board, on_slurm, plans, running, schedules, sweep_file
+from ubp2.experiments.clock import Clock
+from ubp2.experiments.execution import Workers, label, program_label
+from ubp2.experiments.group_folders import failure
 from ubp2.experiments.options import WORKS, Sweep
 from ubp2.experiments.plans import Plan
 from ubp2.experiments.running import STOP, Answer, Summary
 from ubp2.experiments.sweep_file import FILE, SweepFile
 from ubp2.storage import locks
+from ubp2.terminal.flags import check_minutes
 from ubp2.terminal.progress import say
 
 __all__ = ["answer"]
@@ -27,6 +30,7 @@ _PATIENCE = 120.0  # seconds that `stop` waits for the last checkpoint
 
 def answer(args: Sweep) -> Answer:
     """Do what was asked; 1: some cells failed, 75: stopped, resume goes on."""
+    check_minutes(args.minutes)
     if args.what not in WORKS:
         if args.folder is not None:
             raise UserError(
@@ -35,6 +39,8 @@ def answer(args: Sweep) -> Answer:
             )
         return _start(_with_flags(sweep_file.read(Path(args.what)), args), args)
     folder = _folder(args)
+    if args.minutes is not None and args.what in ("status", "stop"):
+        raise UserError(f"ubp2 sweep {args.what} trains nothing; leave out --minutes")
     if args.out is not None:
         raise UserError(f"ubp2 sweep {args.what} is about the sweep in {folder}, where it stays; leave out --out")
     if args.what == "status":
@@ -43,7 +49,7 @@ def answer(args: Sweep) -> Answer:
         return _stop(folder)
     saved = replace(sweep_file.read(folder / FILE), out=str(folder))
     if args.what == "cell":
-        return _cell(_planned(saved, quiet=True), saved, args.number)
+        return _cell(_planned(saved, quiet=True, fixed=True), saved, args)
     return _start(_with_flags(saved, args), args)
 
 
@@ -57,7 +63,7 @@ def _folder(args: Sweep) -> Path:
 
 
 def _with_flags(sweep: SweepFile, args: Sweep) -> SweepFile:
-    """The sweep with what the flags say, and with the seeds of a program settled for whoever reads it later."""
+    """The sweep with what the flags say."""
     flags = {name: getattr(args, name) for name in ("on", "address", "jobs", "retries")}
     flags["out"] = None if args.out is None else str(args.out)
     changed = replace(sweep, **{name: value for name, value in flags.items() if value is not None})
@@ -65,12 +71,13 @@ def _with_flags(sweep: SweepFile, args: Sweep) -> SweepFile:
         raise UserError("--fake-preempt runs the script of --on slurm; for one run there is ubp2 train --fake-preempt")
     if args.fake_preempt is not None and args.fake_preempt < 0:
         raise UserError(f"--fake-preempt must not be negative, got {args.fake_preempt}")
-    gpu = plans.on_gpu(changed.preset, changed.how(quiet=True))
-    return changed if changed.together else replace(changed, together=changed.seeds if gpu else 1)
+    if args.minutes is not None and changed.on == "slurm":
+        raise UserError("SLURM ends its tasks itself: leave out --minutes, and give sbatch a --time")
+    return changed
 
 
-def _planned(sweep: SweepFile, quiet: bool) -> Plan:
-    return plans.plan(sweep.request(), sweep.how(quiet), sweep.folder)
+def _planned(sweep: SweepFile, quiet: bool, *, fixed: bool = False) -> Plan:
+    return plans.plan(sweep.request(), sweep.how(quiet), sweep.folder, fixed=fixed)
 
 
 def _start(sweep: SweepFile, args: Sweep) -> Answer:
@@ -78,13 +85,17 @@ def _start(sweep: SweepFile, args: Sweep) -> Answer:
     made = _planned(sweep, args.json)
     plans.require_functions(made)
     say(plans.describe(made))
+    how = replace(sweep.how(args.json), clock=Clock.starts(args.minutes))
+    fitting = schedules.within(made, how)
+    if fitting is not None:
+        say(schedules.words(fitting))
     if args.dry_run:
-        return running.as_data(Summary(made, [], [])), "", 0
+        return {**running.as_data(Summary(made, [], [])), **schedules.as_data(fitting)}, "", 0
     with running.only_one(made.out):
         sweep_file.write(sweep, made.out)
         if sweep.on == "slurm" and made.missing:
             return _on_slurm(made, sweep, args.fake_preempt)
-        summary = running.run(made, sweep.how(args.json), say)
+        summary = running.run(made, how, say)
         return running.answer(summary, f"ubp2 sweep resume {made.out}")
 
 
@@ -96,7 +107,7 @@ def _on_slurm(made: Plan, sweep: SweepFile, fake_preempt: float | None) -> Answe
         command = on_slurm.submit(script)
         text = f"submit {len(made.missing)} tasks with: {command}"
         return {"out": made.out, "script": script, "submit": command, "tasks": len(made.missing)}, text, 0
-    numbers = [made.groups.index(group) for group in made.missing]
+    numbers = [program.number for program in made.missing]
     with signals.heard(lambda _: (made.out / STOP).touch()):
         codes = on_slurm.emulate(script, numbers, sweep.jobs or 1, fake_preempt, say)
     pages = running.run(made, sweep.how(quiet=True), say, train=False).pages
@@ -105,24 +116,34 @@ def _on_slurm(made: Plan, sweep: SweepFile, fake_preempt: float | None) -> Answe
     return {**_as_data(made, rows), **running.reports(pages)}, "\n".join([board.text(rows), *running.told(pages)]), code
 
 
-def _cell(made: Plan, sweep: SweepFile, number: int | None) -> Answer:
-    """One group, as a job of a scheduler that may want its machine back."""
-    if number is None or not 0 <= number < len(made.groups):
-        raise UserError(f"--number must be one of 0 to {len(made.groups) - 1} for {made.out}, got {number}")
-    group, how = made.groups[number], sweep.how(quiet=True)
-    if group.finished or (made.out / STOP).exists():
-        state = "finished" if group.finished else "stopped"
-        return {"folder": group.folder, "state": state}, f"{label(group)}: {state} already", 0
-    workers = Workers(1, how.tries_again, say)
+def _cell(made: Plan, sweep: SweepFile, args: Sweep) -> Answer:
+    """One program, as a job of a scheduler that may want its machine back."""
+    chosen = {program.number: program for program in made.programs}
+    if args.number not in chosen:
+        numbers = sorted(chosen)
+        known = (
+            f"{numbers[0]} to {numbers[-1]}" if numbers == list(range(len(numbers))) else ", ".join(map(str, numbers))
+        )
+        raise UserError(f"--number must be one of {known} for {made.out}, got {args.number}")
+    program = chosen[args.number]
+    name, folders = program_label([program]), [group.folder for group in program.groups]
+    if program.finished or (made.out / STOP).exists():
+        state = "finished" if program.finished else "stopped"
+        return {"folder": folders[0], "folders": folders, "state": state}, f"{name}: {state} already", 0
+    how, clock = sweep.how(quiet=True), Clock.starts(args.minutes)
+    workers = Workers(1, how.tries_again, say, clock and clock.end)
     with signals.heard(lambda _: workers.stop()), running.stopped_by_file(made.out, workers.stop):
-        (outcome,) = workers.run([group], clips=how.clips)
-    code = {"finished": 0, "stopped": signals.CHECKPOINTED}.get(outcome.state, 1)
-    text = f"{label(group)}: {outcome.state}" + (f"\n{outcome.reason}" if outcome.reason else "")
-    return {"folder": group.folder, "state": outcome.state, "reason": outcome.reason}, text, code
+        outcomes = list(workers.run([program], clips=how.clips))
+    states = {outcome.state for outcome in outcomes}
+    state = next((each for each in ("stopped", "failed") if each in states), "finished")
+    code = {"finished": 0, "stopped": signals.CHECKPOINTED}.get(state, 1)
+    reasons = [f"{label(outcome.group)}: {outcome.reason}" for outcome in outcomes if outcome.reason]
+    data = {"folder": folders[0], "folders": folders, "state": state, "reason": "\n".join(reasons)}
+    return data, "\n".join([f"{name}: {state}", *reasons]), code
 
 
 def _status(folder: Path) -> Answer:
-    made = _planned(replace(sweep_file.read(folder / FILE), out=str(folder)), quiet=True)
+    made = _planned(replace(sweep_file.read(folder / FILE), out=str(folder)), quiet=True, fixed=True)
     rows = [board.row(group) for group in made.groups]
     reasons = [f"{label(row.group)}: {failure(row.group)}" for row in rows if row.state == "failed"]
     return _as_data(made, rows), "\n".join([board.text(rows), *reasons]), 0

@@ -21,6 +21,7 @@ import numpy as np
 
 from ubp2.config.schema import Config
 from ubp2.errors import UserError
+from ubp2.labelling import transfer
 from ubp2.preference.store import LabelStore
 from ubp2.storage import population
 from ubp2.storage.archive import EpisodeArchive
@@ -105,7 +106,9 @@ def _config(source: Path) -> Config | None:
     """The configuration of a run folder; None: a file of episodes."""
     if source.suffix == ".npz":
         return None
-    return Run.open(population.members(source)[0]).config
+    runs = [Run.open(member) for member in population.members(source)]
+    transfer.require_one_task(source, runs)
+    return runs[0].config
 
 
 def _episodes(source: Path) -> Iterator[Episode]:

@@ -70,11 +70,12 @@ def export(folder: Path, path: Path, *, anonymous: bool, overwrite: bool, intact
     """
     files.check_name(path)
     runs = [require_store(member) for member in population.members(folder)]
+    require_one_task(folder, runs)
     labels: list[Label] = []
     spec, damaged = None, []
     for run in runs:
         with LabelStore(run.labels) as store:
-            labels += store.labels(run.folder.resolve().name, damaged.append if intact else None)
+            labels += store.labels(_name(Path(folder), run), damaged.append if intact else None)
             spec = store.notes("environment").get("environment", spec)
     if not labels:
         raise UserError(f"there is nothing to export: nobody has answered a question of {folder}")
@@ -83,6 +84,22 @@ def export(folder: Path, path: Path, *, anonymous: bool, overwrite: bool, intact
     header = describe(runs[0].config, spec, labels, sorted({each.run for each in labels}), anonymous=anonymous)
     files.write(path, header, labels, overwrite=overwrite)
     return Exported(header, len(damaged))
+
+
+def require_one_task(folder: Path, runs: Sequence[Run]) -> None:
+    """Refuse a folder of runs on several tasks, whose labels say nothing about each other."""
+    envs = dict.fromkeys(run.config.env for run in runs)
+    if len(envs) > 1:
+        raise UserError(
+            f"{folder} holds runs of several environments ({', '.join(envs)}), and labels belong to one; name the run "
+            f"folders one by one, such as {runs[0].folder}"
+        )
+
+
+def _name(folder: Path, run: Run) -> str:
+    """A run as its labels name it: its folder, with those between it and the population's."""
+    own, above = run.folder.resolve(), folder.resolve()
+    return own.name if own == above else "-".join(own.relative_to(above).parts)
 
 
 def _without_names(labels: Sequence[Label]) -> list[Label]:
@@ -153,6 +170,7 @@ def import_files(folder: Path, paths: Sequence[Path]) -> list[Imported]:
     from ubp2.training import checkpoint
 
     runs = [Run.open(member) for member in population.members(folder)]
+    require_one_task(folder, runs)
     if runs[0].config.ceiling:
         raise UserError(f"{folder} learns from the true reward (ceiling) and from no label; name another run")
     if runs[0].labels.is_file():

@@ -70,8 +70,18 @@ def _unusable(path: Path, reason: str, advice: str, run: Path | None) -> UserErr
 
 def going_on(run: Path) -> str:
     """The command that goes on with a run. A seed that goes on alone cannot rejoin the others of its population."""
-    folder = run.parent if (run.parent / POPULATION).is_file() else run
+    folder = next((folder for folder in run.parents[:3] if _names(folder / POPULATION, run)), run)
     return f"ubp2 train --resume {shlex.quote(str(folder))}"
+
+
+def _names(population: Path, run: Path) -> bool:
+    """Whether a run belongs to this population; the folder right above it needs no further proof."""
+    if not population.is_file() or population.parent == run.parent:
+        return population.is_file()
+    try:
+        return f'"{run.relative_to(population.parent).as_posix()}"' in population.read_text(encoding="utf-8")
+    except OSError:
+        return False
 
 
 def _damaged(path: Path, detail: str) -> UserError:

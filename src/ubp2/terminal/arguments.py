@@ -57,6 +57,8 @@ def _walk(kind: type, prefix: str) -> Iterator[Argument | dict[str, type]]:
         bare, marks = _bare(hints[field.name])
         name = next((mark.name for mark in marks if getattr(mark, "name", None) is not None), field.name)
         subcommands = _subcommands(bare)
+        if tyro.conf.Suppress in marks:
+            continue
         if subcommands:
             yield subcommands
         elif dataclasses.is_dataclass(bare):

@@ -3,9 +3,7 @@
 Parsing, help and errors in a configuration are over before anything heavy is imported; `terminal.commands` imports jax
 and the environments where they are needed.
 
-`ubp2 train` is parsed twice. The first look finds --preset, --env, --config and --resume, which decide the base
-configuration; the second lays the flags over it, so that --help shows the values of the preset that was asked for.
-`--teacher NAME` is short for `--teacher.name NAME`.
+`train_arguments` parses `ubp2 train`.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ import contextlib
 import errno
 import importlib
 import io
-import itertools
 import json
 import math
 import os
@@ -28,11 +25,6 @@ import tyro
 
 from ubp2._version import __version__
 from ubp2.bench import options as bench_options
-from ubp2.config import own
-from ubp2.config.files import check_resumable, load_yaml, overridden
-from ubp2.config.presets import DEFAULT_ENV, DEFAULT_PRESET, preset
-from ubp2.config.schema import Config
-from ubp2.config.switching import check_asked
 from ubp2.doctor import options as doctor_options
 from ubp2.errors import UserError, unknown_name
 from ubp2.evaluation import options as evaluation_options
@@ -43,10 +35,8 @@ from ubp2.labelling import labels_options
 from ubp2.labelling import options as labelling_options
 from ubp2.sharing import options as sharing_options
 from ubp2.signals import CHECKPOINTED
-from ubp2.storage.population import members
-from ubp2.storage.runs import Run
-from ubp2.terminal import colour, commands, completion
-from ubp2.terminal.arguments import arguments_of, check_words, settings_named
+from ubp2.terminal import colour, commands, completion, train_arguments
+from ubp2.terminal.arguments import arguments_of, check_words
 from ubp2.terminal.colour import paint
 from ubp2.terminal.refusals import refusal
 from ubp2.terminal.usage import usage
@@ -74,7 +64,7 @@ class Command(NamedTuple):
 
 
 COMMANDS: Mapping[str, Command] = {
-    "train": Command(commands.Train, "terminal.commands:train"),
+    "train": Command(commands.Train, "terminal.training:answer"),
     "eval": Command(commands.Eval, "terminal.commands:evaluate"),
     "export": Command(sharing_options.Export, "sharing.answers:export"),
     "push": Command(sharing_options.Push, "sharing.answers:push"),
@@ -197,80 +187,7 @@ def _require_name(command: str, arguments: Sequence[str], named: _Named) -> None
 
 
 def _parse_train(arguments: list[str]) -> commands.Train | None:
-    """Find the base configuration, lay the flags over it, and check that a resumed run keeps its own."""
-    arguments = _spelled_out(arguments)
-    asked, (arguments, named) = settings_named(arguments), _own_functions(arguments)
-    resume = _peek(arguments, "--resume")
-    if resume is None:
-        parsed = _parse("train", arguments, commands.Train(config=overridden(_base_config(arguments), named)))
-        if parsed is not None:
-            check_asked(parsed.config, asked)
-        return parsed
-    for flag in ("--preset", "--config"):
-        if _peek(arguments, flag) is not None:
-            raise UserError(f"--resume goes on with the configuration of the run; leave out {flag}")
-    if _peek(arguments, "--labels") is not None:
-        raise UserError(
-            f"--resume goes on with the labels in the folder; add more with: ubp2 labels import {resume} FILE"
-        )
-    if _peek(arguments, "--seeds") is not None:
-        raise UserError("--resume goes on with the seeds in the folder; leave out --seeds")
-    saved = Run.open(members(resume)[0]).config
-    parsed = _parse("train", arguments, commands.Train(config=overridden(saved, named)))
-    if parsed is not None:
-        check_resumable(saved, parsed.config)
-    return parsed
-
-
-def _base_config(arguments: list[str]) -> Config:
-    """What the flags are laid over: the preset, and over it the file. The environment picks the preset's column."""
-    name, env, file = (_peek(arguments, flag) for flag in ("--preset", "--env", "--config"))
-    if env is None:
-        env = DEFAULT_ENV if file is None else load_yaml(Path(file), Config(env=DEFAULT_ENV)).env
-    base = preset(DEFAULT_PRESET if name is None else name, env)
-    return base if file is None else load_yaml(Path(file), base)
-
-
-def _spelled_out(arguments: list[str]) -> list[str]:
-    """The arguments with --teacher NAME and --teacher=NAME as the flags that tyro knows; an address means people."""
-    spelled: list[str] = []
-    rest = iter(arguments)
-    for argument in rest:
-        flag, equals, value = argument.partition("=")
-        if flag != "--teacher":
-            spelled.append(argument)
-            continue
-        values = [value] if equals else list(itertools.islice(rest, 1))
-        if values and "://" in values[0]:
-            spelled += ["--teacher.name", "human", "--teacher.url", *values]
-        else:
-            spelled += ["--teacher.name", *values]
-    return spelled
-
-
-def _own_functions(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
-    """The arguments without settings that name module:function, and these: tyro knows their choices alone."""
-    named = {name: value for name in own.SETTINGS if own.is_named(value := _peek(arguments, f"--{name}"))}
-    left, words = [], iter(arguments)
-    for word in words:
-        flag, equals, _ = word.partition("=")
-        if flag.removeprefix("--") not in named:
-            left.append(word)
-        elif not equals:
-            next(words, None)
-    return left, {name: str(value) for name, value in named.items()}
-
-
-def _peek(arguments: list[str], flag: str) -> str | None:
-    """Return the last value given to `flag`, before any real parsing."""
-    value = None
-    for i, here in enumerate(arguments):
-        if here == flag:
-            after = arguments[i + 1 : i + 2]
-            value = after[0] if after and not after[0].startswith("--") else None
-        elif here.startswith(f"{flag}="):
-            value = here.partition("=")[2]
-    return value
+    return train_arguments.parsed(arguments, _parse)
 
 
 def _parse(name: str, arguments: list[str], default: Any = None) -> Any:

@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import importlib
 import json
-import shlex
-from collections.abc import Mapping
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import tyro
 
 from ubp2.bench import options
-from ubp2.config.checking import notes
 from ubp2.config.presets import DEFAULT_PRESET
 from ubp2.config.schema import Config
 from ubp2.errors import UserError, unknown_name
 from ubp2.lab.options import Reward
-from ubp2.signals import CHECKPOINTED, fake_preempt, left_early
 from ubp2.storage import population
 from ubp2.storage.runs import Run
 from ubp2.system import devices, prepare_jax
 from ubp2.terminal import descriptions
-from ubp2.vision import options as vision_options
-
-if TYPE_CHECKING:  # imports jax
-    from ubp2.api import PopulationResult, RunResult
+from ubp2.terminal.descriptions import evaluation_lines
 from ubp2.terminal.flags import Json, Switch, check_least, words
 from ubp2.terminal.progress import say
+from ubp2.vision import options as vision_options
 
 __all__ = [
     "Envs",
@@ -44,7 +39,6 @@ __all__ = [
     "info",
     "lab",
     "plot",
-    "train",
 ]
 
 
@@ -58,27 +52,33 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Train:
-    """Train an agent from preferences: preset, then the YAML file, then the flags, each over the one before."""
+    """Train an agent from preferences. Flags override the YAML file, which overrides the preset."""
 
     preset: str = DEFAULT_PRESET
     """Where the values below come from: cpu (small), best (for a GPU), demo, paper (its ten tasks), pebble."""
     file: Annotated[Path | None, tyro.conf.arg(name="config")] = None
     """YAML file with any of the settings below, laid over the preset."""
     seeds: int = 1
-    """Seeds that train together in one program, from --seed on; several get a run folder s<seed> each inside --out."""
+    """Seeds of each --env, from --seed on. They train together, and several get a run folder s<seed> each in --out."""
     resume: Path | None = None
-    """Run folder, or folder of several seeds, to go on with. It keeps its configuration, but --steps may grow, and
+    """Run folder, or folder of several runs, to go on with. It keeps its configuration, but --steps may grow, and
     the way in which people are waited for may change."""
     labels: Annotated[tuple[Path, ...], tyro.conf.UseAppendAction] = ()
     """File of labels (ubp2 labels export) to begin with; they cost no budget; can be repeated."""
     out: Path | None = None
     """Folder of the new run; None: runs/ and a name made of the environment, the seed and the time."""
+    minutes: float | None = None
+    """End within so many minutes, with an evaluation and a checkpoint; --resume goes on."""
+    population: Path | None = None
+    """File with the runs of one program, new or begun, as ubp2 sweep writes it (docs/sweeps.md); nothing else with it
+    but --minutes."""
     fake_preempt: float | None = None
     """Send oneself SIGUSR1 at a random moment within so many seconds, as a scheduler does that needs the machine."""
     quiet: Switch = False
     """Show no progress."""
     json: Json = False
     config: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
+    configs: Annotated[tuple[Config, ...], tyro.conf.Suppress] = ()  # of each --env, where there are several
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Eval:
     """Evaluate a trained agent, without any bonus."""
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """Run folder, or folder of several seeds: each, and the mean."""
+    """Run folder, or folder of several runs: each, and the mean."""
     episodes: int = 10
     """Episodes."""
     controller: Literal["policy", "planner"] = "policy"
@@ -103,7 +103,7 @@ class Plot:
     """Draw the learning curves of runs; runs of one environment become a mean over seeds."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN ...")]
-    """Run folders; a folder of several seeds stands for all of them."""
+    """Run folders; a folder of several runs stands for all of them."""
     out: Path = Path("curve.png")
     """File to write: .png, .pdf or .svg."""
     json: Json = False
@@ -129,53 +129,6 @@ class Envs:
     json: Json = False
 
 
-def train(args: Train) -> Outcome:
-    """Start or resume a run; an unfinished one (a signal stopped it after a checkpoint) ends with its own code."""
-    if args.resume and args.out:
-        raise UserError("--resume goes on in the folder of the run; leave out --out")
-    check_least(args, {"seeds": 1, "fake_preempt": 0})
-    if args.labels:
-        from ubp2.labelling import transfer
-
-        transfer.check(args.labels, args.config)  # mistakes are told before jax is imported
-    with left_early():
-        if args.fake_preempt is not None:
-            fake_preempt(args.fake_preempt)
-        return _trained(args)
-
-
-def _trained(args: Train) -> Outcome:
-    """The run itself; while jax is imported and where the run hears no signal yet, a signal ends the process."""
-    prepare_jax()
-    from ubp2 import api
-
-    progress = not args.quiet
-    if args.resume:
-        result = api.resume(args.resume, config=args.config, progress=progress)
-    else:
-        result = api.train(args.config, seeds=args.seeds, labels=args.labels, out=args.out, progress=progress)
-    if not result.finished:
-        text = (
-            f"stopped at decision {result.decisions}; go on with: ubp2 train --resume {shlex.quote(str(result.folder))}"
-        )
-        return Outcome(_result_data(result), text, CHECKPOINTED)
-    runs = getattr(result, "runs", None)
-    many, of = (f"{len(runs)} seeds, ", " in all") if runs else ("", "")
-    told = [] if args.resume else notes(args.config)
-    lines = [*told, f"finished: {many}{result.decisions} decisions, {result.labels} labels{of}"]
-    lines += [*(["mean over the seeds"] if runs else []), *_evaluation_lines(result.evaluation)]
-    lines.append(f"run folder{'s' if runs else ''}: {result.folder}{'/s*' if runs else ''}")
-    return Outcome(_result_data(result), "\n".join(lines))
-
-
-def _result_data(result: RunResult | PopulationResult) -> dict[str, Any]:
-    """A result as it goes into JSON; of several seeds the totals, and each run."""
-    names = ("folder", "decisions", "labels", "finished", "evaluation")
-    data = {name: getattr(result, name) for name in names}
-    runs: list[RunResult] | None = getattr(result, "runs", None)
-    return data if runs is None else {**data, "runs": [_result_data(run) for run in runs]}
-
-
 def evaluate(args: Eval) -> Outcome:
     """Evaluate the last checkpoint of a run."""
     check_least(args, {"episodes": 1, "seed": 0})
@@ -195,9 +148,10 @@ def evaluate(args: Eval) -> Outcome:
     if len(members) > 1:
         data["members"] = members
         for name, own in members.items():
-            lines += [name, *_evaluation_lines(own)]
-        lines.append(f"mean over {len(members)} seeds")
-    lines += _evaluation_lines(scores)
+            lines += [name, *evaluation_lines(own)]
+        seeds = all(re.fullmatch(r"s\d+", name) for name in members)
+        lines.append(f"mean over {len(members)} {'seeds' if seeds else 'runs'}")
+    lines += evaluation_lines(scores)
     if args.video:
         data["video"] = args.video
         lines.append(f"clip: {args.video}")
@@ -275,8 +229,3 @@ def lab(args: Reward) -> Outcome:
         report.write(results, data, args.out)
         text += f"\nfiles: {args.out}"
     return Outcome(data, f"{data['device']}\n\n{text}")
-
-
-def _evaluation_lines(scores: Mapping[str, float]) -> list[str]:
-    width = max(map(len, scores), default=0)
-    return [f"  {name:{width}}  {value:.3g}" for name, value in scores.items()]

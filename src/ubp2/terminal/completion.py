@@ -141,9 +141,10 @@ def _environments(here: str) -> list[str]:
 
 
 def _runs() -> list[str]:
-    """Run folders here and below runs/, and folders of several seeds, the newest first."""
+    """Run folders here and below runs/, and folders of several runs, the newest first."""
     files = [file for depth in ("*", "runs/*", "runs/*/*") for file in Path().glob(f"{depth}/info.json")]
-    files += [file for depth in ("*", "runs/*") for file in Path().glob(f"{depth}/population.json")]
+    populations = [file for depth in ("*", "runs/*", "runs/*/*") for file in Path().glob(f"{depth}/population.json")]
+    files += [*populations, *(file for one in populations for file in one.parent.glob("*/*/s*/info.json"))]
     return [str(file.parent) for file in sorted(files, key=lambda file: -file.stat().st_mtime)]
 
 

@@ -1,4 +1,4 @@
-"""What `ubp2 info` tells: of an installation, of a run, of several seeds that trained together."""
+"""What `ubp2 info` tells: of an installation, of a run, of several runs that trained together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ubp2.storage import population
 from ubp2.storage.runs import Run, read_metrics
 from ubp2.system import cache_folder, versions
 
-__all__ = ["folder", "installation", "lines"]
+__all__ = ["evaluation_lines", "folder", "installation", "lines"]
 
 
 def installation() -> dict[str, Any]:
@@ -26,7 +26,7 @@ def installation() -> dict[str, Any]:
 
 
 def folder(path: Path) -> dict[str, Any]:
-    """What is in a run folder, or in the folder of several seeds."""
+    """What is in a run folder, or in the folder of several runs."""
     return _population(path) if population.is_population(path) else _run(path)
 
 
@@ -46,12 +46,43 @@ def _run(run: Path) -> dict[str, Any]:
 
 
 def _population(folder: Path) -> dict[str, Any]:
-    """What is common, then each member."""
-    members = {path.name: _run(path) for path in population.members(folder)}
-    configs = [own.pop("config") for own in members.values()]
-    told = next(iter([own.pop("notes", []) for own in members.values()]), [])
-    common = {"run": folder, "seeds": len(members), "labels": sum(own["labels"] for own in members.values())}
-    return {**common, "members": members, **({"notes": told} if told else {}), "config": configs[0]}
+    """What is common, then each member by its path below the folder, with the settings in which it differs."""
+    members = {str(path.relative_to(folder)): _run(path) for path in population.members(folder)}
+    of_each = [own.pop("notes", []) for own in members.values()]
+    settings = {name: _flat(own.pop("config")) for name, own in members.items()}
+    first = next(iter(settings.values()))
+    shared = {key: value for key, value in first.items() if all(own.get(key) == value for own in settings.values())}
+    for name, own in settings.items():
+        differing = {key: value for key, value in own.items() if key not in shared and key != "seed"}
+        if differing:
+            members[name]["differs"] = differing
+    envs = {own["env"] for own in settings.values()}
+    seeds_alone = not any("differs" in own for own in members.values())
+    count = {"seeds": len(members)} if seeds_alone else {"runs": len(members), "tasks": len(envs)}
+    common = {"run": folder, **count, "labels": sum(own["labels"] for own in members.values())}
+    told = list(dict.fromkeys(note for own in of_each for note in own))
+    notes = {"notes": told} if told else {}
+    return {**common, "members": members, **notes, "config": _nested(first if seeds_alone else shared)}
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings by dotted name."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        found.update(_flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value})
+    return found
+
+
+def _nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by dotted name as tables."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        *sections, last = name.split(".")
+        table = found
+        for section in sections:
+            table = table.setdefault(section, {})
+        table[last] = value
+    return found
 
 
 def lines(data: Mapping[str, Any], indent: str = "") -> list[str]:
@@ -65,3 +96,9 @@ def lines(data: Mapping[str, Any], indent: str = "") -> list[str]:
         else:
             found.append(f"{indent}{key}: {value:.6g}" if isinstance(value, float) else f"{indent}{key}: {value}")
     return found
+
+
+def evaluation_lines(scores: Mapping[str, float]) -> list[str]:
+    """Scores as indented lines."""
+    width = max(map(len, scores), default=0)
+    return [f"  {name:{width}}  {value:.3g}" for name, value in scores.items()]

@@ -11,7 +11,7 @@ import tyro
 
 from ubp2.errors import UserError
 
-__all__ = ["Json", "Switch", "check_least", "words"]
+__all__ = ["Json", "Switch", "check_least", "check_minutes", "words"]
 
 Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 Json = Annotated[Switch, tyro.conf.arg(help="Print one JSON object on stdout, and everything else on stderr.")]
@@ -27,6 +27,12 @@ def check_least(what: object, least: Mapping[str, float]) -> None:
             if number < bound:
                 wanted = f"be at least {bound:g}" if bound else "not be negative"
                 raise UserError(f"{_flag(name)} must {wanted}, got {number}")
+
+
+def check_minutes(minutes: float | None) -> None:
+    """Refuse a time in which nothing can happen."""
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise UserError(f"--minutes must be more than 0, got {minutes:g}; leave it out for no limit")
 
 
 def words(command: str, what: Any) -> list[str]:

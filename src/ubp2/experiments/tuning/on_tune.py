@@ -27,6 +27,7 @@ from ubp2.config.files import load_yaml
 from ubp2.errors import UserError
 from ubp2.experiments.cells import CONFIG, Cell, Group
 from ubp2.experiments.execution import Outcome, Workers
+from ubp2.experiments.programs import Program
 from ubp2.experiments.tuning import study as studies
 from ubp2.experiments.tuning.study import Score, Study, Trial
 from ubp2.terminal.progress import say
@@ -212,7 +213,7 @@ class _Training(tune.Trainable):
 
     def _train(self) -> None:
         try:
-            self._outcomes.extend(self._workers.run([self._group], clips=False))
+            self._outcomes.extend(self._workers.run([Program((self._group,))], clips=False))
         finally:
             self._over.set()
 
