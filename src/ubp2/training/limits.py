@@ -40,7 +40,8 @@ class TimeLimit:
     def pace(self) -> float:
         """Seconds a decision; 0 before anybody knows."""
         times = list(self.decisions)
-        return statistics.median(b - a for a, b in zip(times, times[1:], strict=False)) if len(times) > 2 else 0.0
+        known = len(times) == RECENT  # the first ones wait for processes and programs
+        return statistics.median(b - a for a, b in zip(times, times[1:], strict=False)) if known else 0.0
 
     def left(self) -> float:
         """Seconds until the end."""
