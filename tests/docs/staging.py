@@ -99,9 +99,9 @@ def execute(snippet: str, run: Path, folder: Path, monkeypatch: pytest.MonkeyPat
     _export(run, folder / "labels.jsonl.gz")
     tiny = load_yaml(run / "config.yaml")
 
-    def preset(name: str, env: str) -> Config:
-        assert real_preset(name, env).env == env
-        return dataclasses.replace(tiny, env=env)
+    def preset(name: str, env: str, **settings: Any) -> Config:
+        assert real_preset(name, env, **settings).env == env
+        return overridden(dataclasses.replace(tiny, env=env), settings)
 
     monkeypatch.setattr(ubp2, "preset", preset)
     namespace: dict = {"__name__": "snippet"}
