@@ -26,7 +26,7 @@ import gymnasium
 import numpy as np
 
 from ubp2.config.schema import EnvironmentConfig, VisualConfig
-from ubp2.envs.base import Faulty, Lost, VectorEnv
+from ubp2.envs.base import EnvSpec, Faulty, Lost, VectorEnv
 from ubp2.envs.inline import EnvOrder, Factory, Inline, check_actions, common_spec, gathered, unanswered
 from ubp2.envs.worker import Worker
 from ubp2.envs.worker_process import RENDER, RESET, STEP, map_slots
