@@ -19,7 +19,7 @@ from gymnasium.spaces import Box
 
 import ubp2
 from tests.training.helpers import assert_same_run, environment, tiny
-from ubp2 import api
+from ubp2 import api, trainer
 from ubp2.config.files import extended
 from ubp2.config.schema import EnvironmentConfig
 from ubp2.envs.adapter import adapt
@@ -116,7 +116,7 @@ def _trained(run: Path) -> tuple[Any, Any, Any]:
 
 
 def saved_evaluation(run: Path) -> dict[str, float]:
-    return api._last_evaluation(run)
+    return trainer.last_evaluation(run)
 
 
 def test_a_controller_forgets_at_a_reset_and_refuses_nonsense(run: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_process_whose_jax_has_64_bits_is_refused_before_anything_is_made(tmp_
     with jax.enable_x64(True):
         for act in (
             lambda: api.train(tiny(), out=tmp_path / "run", progress=False),
-            lambda: shared_programs(tiny(), nothing, nothing, [0]),  # of a run that goes on, is evaluated or loaded
+            lambda: shared_programs(nothing, nothing),  # of a run that goes on, is evaluated or loaded
         ):
             with pytest.raises(UserError, match="jax is set to 64"):
                 act()

@@ -27,7 +27,8 @@ from ubp2.training import checkpoint
 from ubp2.training.evaluate import controller as make_controller
 from ubp2.training.evaluate import reward_correlations
 from ubp2.training.member_axis import Layout, Sizes, program_key
-from ubp2.training.programs import STREAMS, Programs, unpacked
+from ubp2.training.programs import Programs
+from ubp2.training.records import STREAMS, unpacked
 from ubp2.training.shared import shared_programs
 from ubp2.training.state import check_environment, restore_agent
 from ubp2.vision import conv, conv_training

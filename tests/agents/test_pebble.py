@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import Array
 
 from tests.agents.helpers import (
     CAPACITY,
@@ -35,7 +36,8 @@ from ubp2.agents.registry import make_agent
 from ubp2.config.resolving import resolve
 from ubp2.config.schema import Config
 from ubp2.training import programs
-from ubp2.training.programs import Memory
+from ubp2.training.member_axis import Layout, Settings, Sizes
+from ubp2.training.records import Memory
 from ubp2.types import Preferences, RewardTargets, Segments
 
 KEY = jax.random.key(5)
@@ -114,11 +116,17 @@ def test_a_state_is_no_neighbour_of_itself(state: State, update) -> None:
     assert paid(metrics) == pytest.approx(own[real].mean() / own[real].std(), rel=2e-3)
 
 
+def of_one(config: Config, agent: Agent) -> tuple[Layout, Agent, Array, Settings]:
+    """First arguments of a function of `training/programs.py`, for a run whose numbers are constants."""
+    layout = Layout(config, ("uniform",), Sizes(OBS, ACTION, 10), (config,))
+    return layout, agent, KEY, Settings(None, np.int32(0), np.int32(config.preferences.batch_size))  # type: ignore[arg-type]
+
+
 def test_an_update_is_handed_every_state_of_a_small_replay_once(config: Config, state: State) -> None:
     """Copies of a state would be its nearest neighbours."""
     agent = agent_of(config, neighbours=60)._replace(update=lambda state, *_: (state, {}))
     memory = Memory(make_replay(), make_pairs(), None)
-    update = quick_jit(partial(programs._update, config, agent, KEY))
+    update = quick_jit(partial(programs._update, *of_one(config, agent)))
     others = update(state, memory, np.int32(1), np.int32(0))[2].batch.others
     np.testing.assert_array_equal(others[:40], memory.replay.frames.obs)
     assert others.shape == (60, OBS) and np.isinf(others[40:]).all()
@@ -128,7 +136,7 @@ def test_a_minibatch_of_labels_is_not_halved_for_members(config: Config, state: 
     """Members that are fitted at sessions take all labels; what learns between them takes them as they are."""
     halved = replaced(config, preferences=replaced(config.preferences, bootstrap=True))
     agent = agent_of(halved)._replace(update=lambda state, *_: (state, {}))
-    update = quick_jit(partial(programs._update, halved, agent, KEY))
+    update = quick_jit(partial(programs._update, *of_one(halved, agent)))
     seen = update(state, Memory(make_replay(), make_pairs(), None), np.int32(1), np.int32(0))[2].supervision
     assert seen.weight.shape == seen.label.shape
 

@@ -26,7 +26,8 @@ def test_what_was_trained_together_is_collected_from_one_seed_on(
 
     def train(folder: Path, own: list[int], flags: list[str]) -> int:
         with contextlib.ExitStack() as stack:
-            for run in create(stack, folder, preset("cpu", "toy/reach"), len(own)):
+            configs = {f"s{seed}" if len(own) > 1 else "": preset("cpu", "toy/reach", seed=seed) for seed in own}
+            for run in create(stack, folder, configs):
                 with Metrics(run.folder, tensorboard=False) as metrics:
                     metrics.write("eval", 100, {"planner/success_any": 0.5})
         return 0

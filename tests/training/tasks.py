@@ -35,5 +35,5 @@ class Breaking(Reach):
         return super().step(action)
 
 
-gymnasium.register("Flee-v0", Flee, max_episode_steps=50)
-gymnasium.register("Breaking-v0", Breaking, max_episode_steps=50)
+gymnasium.register("Flee-v0", f"{__name__}:Flee", max_episode_steps=50)
+gymnasium.register("Breaking-v0", f"{__name__}:Breaking", max_episode_steps=50)

@@ -30,7 +30,8 @@ from ubp2.envs.toy import Reach
 from ubp2.preference.store import LabelStore
 from ubp2.storage.archive import EpisodeArchive
 from ubp2.training import loop, session
-from ubp2.training.programs import Programs, memory
+from ubp2.training.programs import Programs
+from ubp2.training.records import memory
 from ubp2.training.state import Device
 
 LOSSES = {"loss/consistency", "loss/preference", "loss/value", "loss/policy"}

@@ -78,9 +78,7 @@ def test_a_member_learns_what_it_learns_alone(mixed: Path, name: str, tmp_path: 
     assert kinds[0] == kinds[1]
 
 
-def test_a_stopped_population_of_unlike_members_goes_on_bit_for_bit(
-    mixed: Path, tmp_path: Path
-) -> None:
+def test_a_stopped_population_of_unlike_members_goes_on_bit_for_bit(mixed: Path, tmp_path: Path) -> None:
     stopped = stop_at(93, signal.SIGTERM, lambda: api.train(UNLIKE, out=tmp_path / "all", progress=False))
     assert not stopped.finished
     resumed = api.resume(tmp_path / "all", progress=False)
@@ -89,9 +87,7 @@ def test_a_stopped_population_of_unlike_members_goes_on_bit_for_bit(
         assert_same_run(mixed / name, tmp_path / "all" / name)
 
 
-def test_unlike_members_are_one_program_that_is_compiled_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unlike_members_are_one_program_that_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
     take = loop.shared_programs
 
@@ -110,16 +106,23 @@ def test_numbers_are_no_reason_for_another_program() -> None:
     """Every number of the table may differ, and none is a constant of the programs."""
     base = resolve(tiny(preferences={"anchor": 0.1}), 20)
     for kind, names in member_axis.NUMBERS.items():
-        section = next(name for name in ("optimism", "training", "planner", "evaluation", "preferences", "model", "sac")
-                       if type(getattr(base, name)) is kind)
+        section = next(
+            name
+            for name in ("optimism", "training", "planner", "evaluation", "preferences", "model", "sac")
+            if type(getattr(base, name)) is kind
+        )
         for name in names:
             value = getattr(getattr(base, section), name)
             other = (not value) if isinstance(value, bool) else value + 1
-            changed = dataclasses.replace(base, **{section: dataclasses.replace(getattr(base, section), **{name: other})})
+            changed = dataclasses.replace(
+                base, **{section: dataclasses.replace(getattr(base, section), **{name: other})}
+            )
             assert member_axis.program_key(changed) == member_axis.program_key(base), f"{section}.{name}"
             settings = Layout.of([base, changed], SPEC).settings()
             first, second = (jax.tree.map(lambda x, i=i: x[i], settings) for i in (0, 1))
-            assert sum(a.tolist() != b.tolist() for a, b in zip(*map(jax.tree.leaves, (first, second)), strict=True)) == 1
+            assert (
+                sum(a.tolist() != b.tolist() for a, b in zip(*map(jax.tree.leaves, (first, second)), strict=True)) == 1
+            )
 
 
 def test_what_shapes_programs_keeps_runs_apart() -> None:

@@ -197,7 +197,7 @@ def test_labels_beyond_the_budget_are_not_counted_as_learned(
     out, late, held = tmp_path / "run", [], []
     take = asking._take
 
-    def watched(crew: Any, programs: Any, state: Any, *rest: Any) -> bool:
+    def watched(crew: Any, programs: Any, state: Any, *rest: Any) -> np.ndarray:
         taught = take(crew, programs, state, *rest)
         held.append((int(state.device.memory.preferences.count[0]), int(state.counters.labels[0])))
         return taught
@@ -253,8 +253,8 @@ def test_a_run_that_was_stopped_while_it_waited_waits_before_it_goes_on(tmp_path
     out, own = tmp_path / "run", config()
     beat = asking._beat
 
-    def stopped(crew: Any, counters: Any, store: LabelStore, doing: str) -> None:
-        beat(crew, counters, store, doing)
+    def stopped(crew: Any, counters: Any, member: Any, doing: str) -> None:
+        beat(crew, counters, member, doing)
         if doing == "waiting for answers":
             os.kill(os.getpid(), signal.SIGTERM)
 

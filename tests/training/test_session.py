@@ -27,7 +27,7 @@ from ubp2.preference.teachers import Situation, make_teacher
 from ubp2.storage import population
 from ubp2.storage.archive import EpisodeArchive
 from ubp2.terminal.cli import main
-from ubp2.training import asking, session
+from ubp2.training import session, silence
 from ubp2.training.member_axis import Layout
 from ubp2.training.state import Counters
 
@@ -189,7 +189,7 @@ def test_why_nothing_was_learned_from_questions(
     counters = Counters.start(1)
     for name, count in counted.items():
         getattr(counters, name)[:] = count
-    told = asking.closing_note(crew, counters)
+    told = silence.closing_note(crew, counters)
     assert told is None if note is None else told and re.search(note, told)
 
 
@@ -213,10 +213,10 @@ def test_what_is_said_of_one_seed_is_not_said_of_all() -> None:
     crew = crew_of([resolve(tiny(seed=3 + i), 20) for i in range(8)])
     counters = Counters.start(8)
     counters.sessions[:-1] = counters.labels[:-1] = 4
-    told = asking.closing_note(crew, counters)
+    told = silence.closing_note(crew, counters)
     assert told and told.startswith("seed 10: nothing was asked: episodes had no two segments")
     counters.sessions[:], counters.labels[0] = 4, 0
-    told = asking.closing_note(crew, counters)
+    told = silence.closing_note(crew, counters)
     assert told and told.startswith("seed 3, seed 10: no label was given: the teacher skipped every question")
 
 
@@ -238,7 +238,7 @@ def test_a_session_of_ties_is_told(labels: list[float], changes: dict[str, Any],
     member = SimpleNamespace(teacher=changes.pop("teacher", None))
     crew: Any = SimpleNamespace(**{"people": False, "members": [member], "size": 1, "progress": progress} | changes)
     answers: Any = [SimpleNamespace(label=label, weight=1.0) for label in labels]
-    asking._warn_of_ties(crew, counters, {0: asking.Arrived(answers, 2)})
+    silence.warn_of_ties(crew, counters, {0: answers})
     assert "".join(notes).startswith(told) and bool(notes) == bool(told)
 
 

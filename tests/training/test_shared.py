@@ -31,7 +31,7 @@ LEFT_OUT: dict[str, Any] = {
     "checkpoint": {"every": 11},
     "evaluation": {"every": 13, "episodes": 4, "bonus": -1.0},
     "optimism": {"reward": False, "lambda_dynamics": 3.0},
-    "preferences": {"strategy": "promising", "every": 17, "smoothing": 0.1},
+    "preferences": {"every": 17, "smoothing": 0.1},
     "training": {"learning_rate": 0.01, "rho": 0.5},
 }
 

@@ -26,7 +26,7 @@ from ubp2.preference.store import LabelStore
 from ubp2.storage import population
 from ubp2.storage.archive import EpisodeArchive
 from ubp2.trained import environment, run_encoder, see
-from ubp2.training.programs import memory
+from ubp2.training.records import memory
 from ubp2.vision import conv, conv_training, reels
 
 LONG = 60.0
@@ -202,8 +202,9 @@ def test_a_run_that_was_killed_before_it_had_its_encoder_gets_it(
 
     said: list[str] = []
     own = resolve(config(visual={"encoder": "conv"}), 20)
-    with environment(None, own, 2) as envs, ExitStack() as stack:
-        runs = population.create(stack, tmp_path / "run", own, 2)
+    with environment(None, [own] * 2) as envs, ExitStack() as stack:
+        configs = {f"s{seed}": dataclasses.replace(own, seed=seed) for seed in range(2)}
+        runs = population.create(stack, tmp_path / "run", configs)
         for what in ("ubp2.trained.conv_training.train", "ubp2.trained.shutil.copyfile"):
             with monkeypatch.context() as patch:
                 patch.setattr(conv_training, "train", trained)

@@ -128,8 +128,8 @@ def model_loss(
     output = world_model.value_logits(model.value, imagined, batch.action)
     value = losses.value_loss(config.model.value_head, output, target, batch.mask, given(training.discount))
 
-    # In latent space the weight of 20 belongs to a mean, for other losses share the encoder. Observations share nothing:
-    # there Eq. 3 is the sum that it is printed as, whose gradient the clip keeps at one size.
+    # In latent space other losses share the encoder, and the weight of 20 belongs to a mean, as in TD-MPC2. In
+    # observation space Eq. 3 is the sum that the paper prints; the clip keeps its gradient at one size.
     coordinates = 1 if model.encoder is not None else z.shape[-1]
     total = (
         training.consistency_weight * coordinates * jnp.sum(consistency)

@@ -25,7 +25,7 @@ from ubp2.config.schema import Config, ModelConfig, PreferenceConfig, TrainingCo
 from ubp2.models.networks import MLP
 from ubp2.preference import buffer
 from ubp2.replay import Replay
-from ubp2.training.programs import Memory
+from ubp2.training.records import Memory
 from ubp2.training.seeds import join, lift, take
 from ubp2.types import Batch, Frame
 

@@ -22,7 +22,8 @@ from ubp2.errors import UserError
 from ubp2.models.networks import MLP
 from ubp2.models.normalizer import Normalizer
 from ubp2.training.member_axis import Layout
-from ubp2.training.programs import Memory, Programs, make_programs
+from ubp2.training.programs import Programs, make_programs
+from ubp2.training.records import Memory
 from ubp2.types import Frame
 
 __all__ = ["ACTION_DIM", "OBS_DIM", "Subject", "base_config", "moved", "sized", "subject", "with_model"]

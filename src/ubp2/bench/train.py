@@ -20,7 +20,7 @@ from unittest import mock
 import jax
 import numpy as np
 
-from ubp2 import api
+from ubp2 import api, trainer
 from ubp2.bench.options import Train
 from ubp2.bench.report import Report, Row
 from ubp2.bench.subject import base_config
@@ -182,7 +182,7 @@ def _run(config: Config, seeds: int, decisions: int) -> Meter:
 @contextmanager
 def _watched(meter: Meter) -> Iterator[None]:
     """Wrap the loop's phases, programs and environments."""
-    act, shared_programs, make_envs, show = loop._act, loop.shared_programs, api.environment, api.see
+    act, shared_programs, make_envs, show = loop._act, loop.shared_programs, trainer.environment, trainer.see
 
     def begin(crew: Any, programs: Any, state: Any) -> Any:
         meter.begin(asking.phase(crew, state.counters))
@@ -211,6 +211,6 @@ def _watched(meter: Meter) -> Iterator[None]:
     }
     with (
         mock.patch.multiple(loop, shared_programs=programs, **parts),
-        mock.patch.multiple(api, environment=environment, see=see),
+        mock.patch.multiple(trainer, environment=environment, see=see),
     ):
         yield

@@ -18,7 +18,7 @@ from ubp2.bench.timing import compile_all, median_seconds, memory_megabytes, pro
 from ubp2.config.schema import Config, given
 from ubp2.models.networks import compute_type
 from ubp2.preference import buffer
-from ubp2.training.programs import Memory
+from ubp2.training.records import Memory
 
 __all__ = ["measure", "operations"]
 

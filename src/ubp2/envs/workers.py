@@ -18,25 +18,22 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.machinery import PathFinder
-from typing import IO, NamedTuple
+from typing import IO
 
 import gymnasium
 import numpy as np
 
 from ubp2.config.schema import EnvironmentConfig, VisualConfig
-from ubp2.envs.base import Env, EnvSpec, Faulty, Lost, VectorEnv
+from ubp2.envs.base import EnvSpec, Faulty, Lost, VectorEnv
+from ubp2.envs.inline import EnvOrder, Factory, Inline, check_actions, common_spec, gathered, unanswered
 from ubp2.envs.worker import Worker
 from ubp2.envs.worker_process import RENDER, RESET, STEP, map_slots
 from ubp2.errors import UserError
 from ubp2.types import Step
 
 __all__ = ["RESTARTS", "EnvOrder", "Factory", "Inline", "Workers", "make_mixed", "make_vector", "write_order"]
-
-Factory = Callable[[], gymnasium.Env]
-"""A user's own function that builds a Gymnasium environment."""
 
 RESTARTS = 3
 """How often in a row, without an episode that came to its end, the process of one environment is started anew."""
@@ -48,17 +45,6 @@ _LOG = logging.getLogger(__name__)
 
 def _never() -> bool:
     return False
-
-
-class EnvOrder(NamedTuple):
-    """Which environment to build, and how."""
-
-    env: str | Factory
-    """An id, or a function of the user's that builds one."""
-    options: EnvironmentConfig
-    """How it is presented."""
-    visual: VisualConfig | None = None
-    """How frames look; a function's environment is seen through frames if it is given, an id if it says so."""
 
 
 def make_vector(
@@ -105,80 +91,6 @@ def write_order(env: str | Factory, options: EnvironmentConfig, visual: VisualCo
     return json.dumps(header).encode() + b"\n" + (b"" if isinstance(env, str) else _pickle(env))
 
 
-class Inline:
-    """W environments in this process, with the interface of `Workers`."""
-
-    def __init__(self, orders: Sequence[EnvOrder]) -> None:
-        from ubp2.envs.adapter import adapt
-        from ubp2.envs.registry import make
-
-        self._envs: list[Env] = [
-            make(env, options, visual) if isinstance(env, str) else adapt(env, options, visual=visual)
-            for env, options, visual in orders
-        ]
-        self._actions: np.ndarray | None = None
-        self._stepping: Sequence[int] = ()
-        self._resets: dict[int, int] = {}
-        self.size = len(orders)
-        self.specs = [env.spec for env in self._envs]
-        self.spec = _common(self.specs)
-
-    def reset(self, index: int, seed: int) -> np.ndarray:
-        with _blame(index):
-            return self._envs[index].reset(seed)
-
-    def send_resets(self, seeds: Mapping[int, int]) -> None:
-        self._resets = dict(seeds)
-
-    def receive_resets(self) -> dict[int, np.ndarray]:
-        seeds, self._resets = self._resets, {}
-        begun, faults = dict[int, np.ndarray](), list[Faulty]()
-        for index, seed in seeds.items():
-            try:
-                begun[index] = self.reset(index, seed)
-            except Faulty as error:
-                faults.append(error)
-        if faults:
-            raise _gathered(faults, observations=begun)
-        return begun
-
-    def send(self, actions: np.ndarray, which: Sequence[int] | None = None) -> None:
-        self._actions = _check_actions(actions, self.size, self.spec)
-        self._stepping = range(self.size) if which is None else which
-
-    def receive(self) -> Step:
-        if self._actions is None:
-            raise RuntimeError("receive() without send()")
-        actions, self._actions = self._actions, None
-        obs, reward = np.zeros((self.size, self.spec.obs_dim), self.spec.obs_type), np.zeros(self.size)
-        flags = np.zeros((self.size, 3), bool)
-        faults: list[Faulty] = []
-        for i in self._stepping:
-            try:
-                with _blame(i):
-                    obs[i], reward[i], *flags[i] = self._envs[i].step(actions[i])
-            except Faulty as error:
-                faults.append(error)
-        step = Step(obs, reward, flags[:, 0], flags[:, 1], flags[:, 2])
-        if faults:
-            raise _gathered(faults, step=step)
-        return step
-
-    def render(self, index: int) -> np.ndarray:
-        with _blame(index):
-            return self._envs[index].render()
-
-    def revive(self, lost: Lost) -> None:
-        raise lost  # an environment of this process dies with it
-
-    def heed(self, stopping: Callable[[], bool]) -> None:
-        """Nobody is waited for: a step is a call."""
-
-    def close(self) -> None:
-        for env in self._envs:
-            env.close()
-
-
 class Workers:
     """W worker processes, one environment each, in one block of shared memory."""
 
@@ -196,8 +108,8 @@ class Workers:
         try:
             for index in range(size):  # all of them import at the same time
                 self._workers.append(self._start(index))
-            self.specs = [worker.greet(stopping) for worker in self._workers]
-            self.spec = _common(self.specs)
+            self.specs: Sequence[EnvSpec] = [worker.greet(stopping) for worker in self._workers]
+            self.spec = common_spec(self.specs)
             self._slots = map_slots(self._memory.fileno(), size, self.spec)
         except BaseException:
             self.close()
@@ -220,7 +132,7 @@ class Workers:
     def receive_resets(self) -> dict[int, np.ndarray]:
         indices, self._resetting = self._resetting, []
         error = self._wait(indices)
-        arrived = {i: self._slots.obs[i].copy() for i in indices if error is None or i not in _indices(error)}
+        arrived = {i: self._slots.obs[i].copy() for i in indices if error is None or i not in unanswered(error)}
         if error is not None:
             error.observations = arrived
             raise error
@@ -228,7 +140,7 @@ class Workers:
 
     def send(self, actions: np.ndarray, which: Sequence[int] | None = None) -> None:
         self._require_idle("send")
-        self._slots.action[:] = _check_actions(actions, self.size, self.spec)
+        self._slots.action[:] = check_actions(actions, self.size, self.spec)
         self._stepping = range(self.size) if which is None else which
         for index in self._stepping:
             self._workers[index].send(STEP)
@@ -256,7 +168,7 @@ class Workers:
             if error is not None and not isinstance(error, (Lost, Faulty)):
                 raise error
         lost = Lost({index: reason for each in dead for index, reason in each.reasons.items()}) if dead else None
-        return _gathered(faults, lost=lost) if faults else lost
+        return gathered(faults, lost=lost) if faults else lost
 
     def revive(self, lost: Lost) -> None:
         self._require_idle("revive")
@@ -289,7 +201,7 @@ class Workers:
                 except Faulty as error:
                     hopeless += error.all
         if hopeless:
-            raise _gathered(hopeless)
+            raise gathered(hopeless)
 
     def heed(self, stopping: Callable[[], bool]) -> None:
         self._stopping = stopping
@@ -322,55 +234,6 @@ def _close_all(workers: list[Worker], memory: IO[bytes]) -> None:
     for worker in workers:
         worker.leave(until)
     memory.close()
-
-
-def _common(specs: Sequence[EnvSpec]) -> EnvSpec:
-    """The spec of the first; the sizes of all others must be its."""
-    first = specs[0]
-    sizes = ("obs_dim", "action_dim", "episode_decisions", "pixels")
-    for other in specs[1:]:
-        for name in sizes:
-            if getattr(other, name) != getattr(first, name):
-                raise UserError(
-                    f"environments of one program need equal sizes: {first.id} has {name} {getattr(first, name)}, "
-                    f"{other.id} has {getattr(other, name)}; train them in programs of their own"
-                )
-    return first
-
-
-def _gathered(
-    faults: Sequence[Faulty],
-    lost: Lost | None = None,
-    step: Step | None = None,
-    observations: dict[int, np.ndarray] | None = None,
-) -> Faulty:
-    """One error of several environments."""
-    first, *others = faults
-    first.others, first.lost, first.step, first.observations = others, lost, step, observations or {}
-    return first
-
-
-def _indices(error: Lost | Faulty) -> list[int]:
-    """Environments that gave no answer."""
-    if isinstance(error, Lost):
-        return error.indices
-    return [each.index for each in error.all] + (error.lost.indices if error.lost else [])
-
-
-@contextmanager
-def _blame(index: int) -> Iterator[None]:
-    """Say which environment of this process a mistake is of."""
-    try:
-        yield
-    except UserError as error:
-        raise Faulty(str(error), index) from error
-
-
-def _check_actions(actions: np.ndarray, size: int, spec: EnvSpec) -> np.ndarray:
-    actions = np.array(actions, np.float32)
-    if actions.shape != (size, spec.action_dim):
-        raise ValueError(f"expected actions of shape {(size, spec.action_dim)}, got {actions.shape}")
-    return actions
 
 
 def _pickle(factory: Factory) -> bytes:

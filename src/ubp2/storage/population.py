@@ -1,8 +1,8 @@
 """A folder of runs that train together, and ``population.json``, which says which they are.
 
-Each member is an ordinary run folder, with which every command works alone. Seeds of one configuration are ``s<seed>/``;
-runs that differ in more lie where their names say, such as ``door-close/best/s0/``. The file lists the runs of each
-program; programs are trained one after the other.
+Each member is an ordinary run folder, with which every command works alone. Seeds of one configuration are in
+``s<seed>/``; runs that differ in more lie where their names say, such as ``door-close/best/s0/``. The file lists the
+runs of each program. Programs are trained one after the other.
 """
 
 from __future__ import annotations

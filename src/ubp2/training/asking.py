@@ -15,17 +15,19 @@ import jax
 import numpy as np
 
 from ubp2.agents.base import Agent
-from ubp2.config.schedule import first_session, labels_that_fit, sessions_due
+from ubp2.config.schedule import sessions_due
 from ubp2.config.schema import given
 from ubp2.preference.store import Answered
 from ubp2.training import session
 from ubp2.training.crew import Crew, Member
 from ubp2.training.health import require_finite_fit
-from ubp2.training.programs import Programs, Selection
+from ubp2.training.programs import Programs
+from ubp2.training.records import Selection
 from ubp2.training.seeds import take
+from ubp2.training.silence import warn_of_ties
 from ubp2.training.state import Counters, State
 
-__all__ = ["announce", "ask", "awaited", "closing_note", "due", "fit", "learn_reward", "phase", "planning", "write_fit"]
+__all__ = ["announce", "ask", "awaited", "due", "fit", "learn_reward", "phase", "planning", "write_fit"]
 
 POLL = 0.25  # seconds between two looks for answers
 BEAT = 2.0  # seconds between two signs of life while waiting
@@ -33,6 +35,7 @@ BEAT = 2.0  # seconds between two signs of life while waiting
 
 def announce(crew: Crew, counters: Counters) -> None:
     """Tell whoever reads the label store where the run stands, once what came after its checkpoint is taken back."""
+
     def tell(i: int) -> None:
         spec = crew.members[i].spec._asdict()  # labels that are exported say what they are about
         crew.members[i].store.note({"environment": spec})
@@ -80,7 +83,7 @@ def ask(crew: Crew, agent: Agent, programs: Programs, state: State, ended: list[
                 answers[i] = late
     if not answers:
         return
-    _warn_of_ties(crew, counters, answers)
+    warn_of_ties(crew, counters, {i: own.answers for i, own in answers.items()})
     taught = _take(crew, programs, state, answers, selections)
     if taught.any() and agent.fit is not None:
         fit(crew, programs, state, taught)
@@ -151,41 +154,6 @@ def _busy(crew: Crew, counters: Counters, i: int) -> bool:
         return False
     open_ = crew.members[i].store.waiting(up_to_decision=counters.decision - 1)
     return open_ >= crew.members[i].config.preferences.per_session
-
-
-def closing_note(crew: Crew, counters: Counters) -> str | None:
-    """What to tell of a run that is over and has learned from no question; None: there is nothing to tell."""
-    meant = crew.alive & (crew.budgets > 0)
-    unasked, untaught = meant & (counters.sessions == 0), meant & (counters.labels == 0)
-    silent = unasked if unasked.any() else untaught
-    if crew.config.ceiling or not silent.any():
-        return None
-    names = ", ".join(crew.name(i) for i in np.flatnonzero(silent)) if not silent.all() else ""
-    return (f"{names}: " if names else "") + _why_silent(crew, counters, silent)
-
-
-def _why_silent(crew: Crew, counters: Counters, silent: np.ndarray) -> str:
-    """Why these members [S] were not asked or, if they were, have no label."""
-    first = crew.members[int(np.flatnonzero(silent)[0])]
-    config, prefs, spec = first.config, first.config.preferences, first.spec
-    if not counters.sessions[silent].any():
-        early = (counters.episode > counters.decision // spec.episode_decisions)[silent].any()  # some ended early
-        if not early and not labels_that_fit(prefs, config.steps, spec.episode_decisions):
-            sooner = "every" if prefs.first is None else "first"
-            return (
-                f"nothing was asked: no episode ends between decision {first_session(prefs)}, the first session, and "
-                f"the end; raise --steps or lower --preferences.{sooner}"
-            )
-        return (
-            f"nothing was asked: episodes had no two segments of {prefs.segment_length} decisions; "
-            f"lower --preferences.segment-length"
-        )
-    if crew.people:
-        waiting = sum(crew.members[i].store.waiting() for i in np.flatnonzero(silent))
-        why = f"{waiting} questions wait for an answer" if waiting else "nobody could tell the segments of a pair apart"
-        return f"no label was given: {why}"
-    advice = "; lower --teacher.skip" if first.teacher is None else ""
-    return f"no label was given: the teacher skipped every question{advice}"
 
 
 class Arrived(NamedTuple):
@@ -280,22 +248,6 @@ def _took(
         values["labels/accuracy_before"] = outcome.accuracy_before
     member.metrics.write("labels", t, values)
     return bool(counters.labels[i] > before)
-
-
-def _warn_of_ties(crew: Crew, counters: Counters, answers: Mapping[int, Arrived]) -> None:
-    """Say so where a scripted teacher found no difference in a whole first session: there may be no reward at all."""
-    if crew.people:
-        return
-    for i, own in answers.items():
-        first = [each for each in own.answers if each.weight] if not counters.sessions[i] else []
-        if not first or crew.members[i].teacher is not None or any(each.label != 0.5 for each in first):
-            continue
-        whose = f"{crew.name(i)}: " if crew.size > 1 else ""
-        crew.progress.note(
-            f"{whose}all {len(first)} answers of the first session are ties: the environment's reward was the same in both "
-            f"clips of each pair. If it gives no reward, let people answer (--teacher human), or a function of yours "
-            f"(teacher=...)"
-        )
 
 
 def _tell(crew: Crew, programs: Programs, state: State, i: int, number: int) -> None:

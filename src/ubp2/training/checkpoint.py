@@ -25,7 +25,17 @@ from ubp2._version import __version__
 from ubp2.errors import UserError
 from ubp2.storage.database import disk_errors
 
-__all__ = ["FORMAT", "Checkpoint", "drop_after", "flatten", "load_common", "load_latest", "save", "side_by_side", "unflatten"]
+__all__ = [
+    "FORMAT",
+    "Checkpoint",
+    "drop_after",
+    "flatten",
+    "load_common",
+    "load_latest",
+    "save",
+    "side_by_side",
+    "unflatten",
+]
 
 FORMAT = 1
 """Version of the layout; the hash over the manifest keeps its place and meaning in all of them."""

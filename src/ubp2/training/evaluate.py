@@ -15,7 +15,8 @@ from ubp2.envs.base import Faulty, Lost
 from ubp2.evaluation.rollout import Act, NoClip, filmed, rank_correlation, summary
 from ubp2.training.compilation import Program
 from ubp2.training.crew import Crew
-from ubp2.training.programs import STREAMS, Programs, unpacked
+from ubp2.training.programs import Programs
+from ubp2.training.records import STREAMS, unpacked
 from ubp2.training.state import Counters, State
 from ubp2.types import Episode
 
@@ -86,7 +87,9 @@ def _evaluate(crew: Crew, agent: Agent, programs: Programs, state: Any, counters
         act = _heeding(crew, controller(agent, programs, state, name, crew.size))
         done = _episodes(crew, act, name, t)
         for i in crew.working:
-            rows[i] |= {f"{name}/{key}": value for key, value in summary(done[i], crew.members[i].spec.has_success).items()}
+            rows[i] |= {
+                f"{name}/{key}": value for key, value in summary(done[i], crew.members[i].spec.has_success).items()
+            }
             episodes[i] += done[i]
     correlations = reward_correlations(programs, state, episodes, envs.spec.episode_decisions)
     for i in crew.working:

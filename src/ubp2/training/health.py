@@ -18,7 +18,7 @@ import numpy as np
 from ubp2.errors import UserError
 from ubp2.training import checkpoint, evidence
 from ubp2.training.crew import Crew
-from ubp2.training.programs import Evidence
+from ubp2.training.records import Evidence
 from ubp2.training.seeds import take
 
 __all__ = ["Health", "not_finite", "require_finite_actions", "require_finite_fit"]
@@ -76,9 +76,7 @@ def _no_action(crew: Crew, agent: Any, t: int, obs: np.ndarray, actions: np.ndar
     return _error(crew, i, f"the action is not finite at decision {t}", f"the observation is in {path}")
 
 
-def _no_fit(
-    crew: Crew, agent: Any, t: int, metrics: dict[str, np.ndarray], preferences: Any, i: int
-) -> UserError:
+def _no_fit(crew: Crew, agent: Any, t: int, metrics: dict[str, np.ndarray], preferences: Any, i: int) -> UserError:
     numbers, parameters = _numbers(metrics, i), _parameters(agent, i)
     facts = {"what": "fit", "metrics": numbers, "parameters": parameters}
     labels = take(jax.device_get(preferences), i)

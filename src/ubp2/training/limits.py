@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import time
@@ -41,14 +42,14 @@ class TimeLimit:
         """Seconds a decision; 0 before anybody knows."""
         times = list(self.decisions)
         known = len(times) == RECENT  # the first ones wait for processes and programs
-        return statistics.median(b - a for a, b in zip(times, times[1:], strict=False)) if known else 0.0
+        return statistics.median(b - a for a, b in itertools.pairwise(times)) if known else 0.0
 
     def left(self) -> float:
         """Seconds until the end."""
         return self.end - time.monotonic()
 
     def near(self, evaluating: float) -> bool:
-        """Whether it is time for the last evaluation, which takes `evaluating` seconds as far as nobody knows better."""
+        """Whether it is time for the last evaluation; before the first, `evaluating` seconds are what it may take."""
         known = evaluating if self.evaluating is None else self.evaluating
         return self.left() < SLACK * (known + self.saving) + MARGIN
 

@@ -16,24 +16,22 @@ from jax import Array
 
 from ubp2.agents.base import Agent
 from ubp2.config.schema import given
-from ubp2.envs.base import EnvSpec
 from ubp2.errors import UserError
 from ubp2.system import resident_megabytes
-from ubp2.training import asking, checkpoint, evaluate, imported, stepping
+from ubp2.training import asking, evaluate, imported, stepping
+from ubp2.training.beginning import begin
 from ubp2.training.compilation import Program
 from ubp2.training.crew import Crew
 from ubp2.training.health import require_finite_actions
-from ubp2.training.ongoing import Ongoing
-from ubp2.training.programs import STREAMS, Programs, compiled, unpacked
+from ubp2.training.programs import Programs, compiled
+from ubp2.training.records import STREAMS, unpacked
 from ubp2.training.shared import shared_programs
+from ubp2.training.silence import closing_note
 from ubp2.training.startup import Stopwatch, prepare
 from ubp2.training.state import (
     Counters,
     Device,
     State,
-    check_environment,
-    replay_current,
-    restore,
     save,
 )
 from ubp2.types import Episode, Frame, Step
@@ -69,7 +67,7 @@ def train(crew: Crew, agent: Agent) -> list[Result]:
 
 def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
     config, envs = crew.config, crew.envs
-    state = _begin(crew, agent, programs)
+    state = begin(crew, agent, programs)
     counters, ongoing = state.counters, state.ongoing
     evaluations: list[dict[str, float]] = [{} for _ in crew.members]
     watch, started, first = Stopwatch(crew.progress, crew.waited), time.monotonic(), counters.decision
@@ -117,7 +115,7 @@ def _train(crew: Crew, agent: Agent, programs: Programs) -> list[Result]:
     finished = evaluated and counters.decision >= config.steps
     if not finished:
         _stop_early(crew, agent, programs, state, evaluations)
-    elif note := asking.closing_note(crew, counters):
+    elif note := closing_note(crew, counters):
         crew.progress.note(note)
     if crew.failed:
         crew.progress.note(_who_failed(crew))
@@ -139,7 +137,7 @@ def _time_is_up(crew: Crew) -> bool:
 def _stop_early(
     crew: Crew, agent: Agent, programs: Programs, state: State, evaluations: list[dict[str, float]]
 ) -> None:
-    """End before the last decision: with an evaluation where the clock, not a signal, ended the run; and a checkpoint."""
+    """End before the last decision with a checkpoint; if the clock ended the run, evaluate first."""
     t = state.counters.decision
     learned = t > given(crew.config.training.warmup) and (state.counters.evaluated < t)[crew.alive].any()
     if crew.limit.left() < math.inf and not crew.stopping() and learned:
@@ -159,45 +157,6 @@ def _who_failed(crew: Crew) -> str:
     """Which members are missing at the end."""
     names = ", ".join(crew.name(i) for i in crew.failed)
     return f"{len(crew.failed)} of {crew.size} runs stopped early with an error ({names}); resume goes on with them"
-
-
-def _begin(crew: Crew, agent: Agent, programs: Programs) -> State:
-    """Fresh state, or that of the newest checkpoint that all members have."""
-    folders = [member.run.checkpoints for member in crew.members]
-    saved = checkpoint.load_common(folders)
-    start = saved[0].decision if saved else 0
-    if any([checkpoint.drop_after(folder, start) for folder in folders]):
-        crew.progress.note(
-            f"a kill came while the seeds were saved; all go on from decision {start}, the newest that each has"
-        )
-    if saved is None:
-        if any(len(member.archive) for member in crew.members):
-            crew.progress.note("there is no checkpoint yet: the run begins again at decision 0")
-        crew.progress.note(crew.headline())
-        for member in crew.members:
-            member.archive.truncate(0)
-            member.metrics.truncate(0)
-        state = State(Counters.start(crew.size), Device(), Ongoing.empty(crew.size, crew.sizes))
-        imported.take(crew, programs, state)
-        stepping.begin(crew, state, stepping.send_resets(crew, state, list(range(crew.size))))
-        asking.announce(crew, state.counters)
-        return state
-    for member, own in zip(crew.members, saved, strict=True):
-        check_environment(EnvSpec.from_dict(own.meta["environment"]), member.spec, going_on=True)
-        member.metrics.truncate(own.meta["metrics_position"])
-    state = restore(crew, programs, saved)
-    differ = replay_current(crew, state.ongoing)
-    if differ:
-        stepping.discard(crew, state, differ, "what is seen is not what was seen before the run was stopped")
-    asking.announce(crew, state.counters)
-    taught = imported.take(crew, programs, state) & imported.fitted(crew, state.counters)
-    decision, labels = state.counters.decision, int(state.counters.labels.sum())
-    crew.progress.resume(decision, labels=labels, steady=False)
-    crew.progress.note(f"resumed at decision {decision} with {labels} labels")
-    taught |= asking.awaited(crew, programs, state)
-    if taught.any() and agent.fit is not None:
-        asking.fit(crew, programs, state, taught)
-    return state
 
 
 def _in_words(crew: Crew, agent: Agent, counters: Counters) -> str:

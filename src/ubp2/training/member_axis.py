@@ -271,7 +271,7 @@ def _typed(config: Config) -> list[np.generic]:
 
 
 def _plain(anchored: bool) -> Config:
-    """Numbers of nobody, each in its type; whether members are anchored is structure, for the anchor is in the state."""
+    """Numbers of nobody, each in its type. Whether members are anchored is structure: the anchor is in the state."""
     plain = Config()
     return replace(
         plain,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ubp2.training.member_axis import Sizes
-from ubp2.training.programs import TERMS
+from ubp2.training.records import TERMS
 from ubp2.types import Episode, Step
 
 __all__ = ["Ongoing"]

@@ -1,8 +1,9 @@
 """The compiled programs of a population: every device computation of the loop, each for one set of shapes.
 
-The functions here are of one run; `make_programs` lifts them over members, so that arrays have a leading axis [S], also
-where S is 1. What a member's configuration says in numbers is an argument (`member_axis`). Randomness has no state: each program folds the decision (or another counter) into the run's key, so that
-a resumed run draws what an uninterrupted one would have drawn, and a seed draws the same whoever runs beside it.
+The functions here are of one run; `make_programs` lifts them over members, so that arrays have a leading axis [S],
+also where S is 1. What a member's configuration says in numbers is an argument (`member_axis`). Randomness has no
+state: each program folds the decision (or another counter) into the run's key. A resumed run therefore draws what an
+uninterrupted one would have drawn, and a seed draws the same whoever runs beside it.
 """
 
 from __future__ import annotations
@@ -15,90 +16,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.typing import DTypeLike
 
 from ubp2 import replay as replay_
 from ubp2.agents.base import Action, Agent, Metrics
-from ubp2.config.schema import Config, given
-from ubp2.envs.visual import is_visual
+from ubp2.config.schema import given
 from ubp2.preference import buffer, candidates
 from ubp2.preference.queries import STRATEGIES, Candidates, Chosen, make_strategy
-from ubp2.replay import Replay
 from ubp2.training import ceiling
-from ubp2.training.ceiling import TrueRewards
 from ubp2.training.compilation import Program
 from ubp2.training.member_axis import Layout, Settings
+from ubp2.training.records import STREAMS, Acted, Evidence, Memory, Selection, memory
 from ubp2.training.seeds import at, lift
-from ubp2.types import Batch, Frame, Preferences, RewardTargets, Scores, Segments
+from ubp2.types import Frame, Preferences, Segments
 
-__all__ = [
-    "STREAMS",
-    "TERMS",
-    "Acted",
-    "Decided",
-    "Evidence",
-    "Memory",
-    "Programs",
-    "Selection",
-    "bound_to",
-    "compiled",
-    "empty_preferences",
-    "label_capacity",
-    "make_programs",
-    "memory",
-    "roots",
-    "unpacked",
-]
+__all__ = ["Programs", "bound_to", "compiled", "make_programs", "roots"]
 
-STREAMS = {"act": 1, "update": 2, "select": 3, "evaluate": 4, "fit": 5}
-TERMS = len(Scores._fields)  # of a plan
 _FOLLOWING = ("optimizer", "target")  # in names of arrays that only follow parameters
-
-
-class Memory(NamedTuple):
-    """What the agent learns from. `true_rewards` is None except in ceiling mode."""
-
-    replay: Replay
-    preferences: Preferences
-    true_rewards: TrueRewards | None
-
-
-class Acted(NamedTuple):
-    """A decision of each of W environments, with all that the host wants of it in one array: one transfer."""
-
-    carry: Array  # [W, ...]
-    decided: Array  # [W, A + TERMS + 1] what `unpacked` takes apart
-
-
-class Decided(NamedTuple):
-    """What `Acted.decided` says, on the host."""
-
-    action: np.ndarray  # [..., A]
-    terms: np.ndarray  # [..., TERMS] of the plan
-    broken: np.ndarray  # [...] scores that were not finite
-
-
-def unpacked(decided: Array) -> Decided:
-    """Wait for what was decided, and take it apart."""
-    numbers = np.asarray(decided)
-    return Decided(numbers[..., : -TERMS - 1], numbers[..., -TERMS - 1 : -1], numbers[..., -1])
-
-
-class Evidence(NamedTuple):
-    """What an update has to say if it went wrong. It stays on the device unless it did."""
-
-    finite: Array  # [] whether the parameters and the metrics after it are finite
-    batch: Batch
-    supervision: Preferences | RewardTargets
-
-
-class Selection(NamedTuple):
-    """The pairs a session asks about."""
-
-    left: Segments  # [K, ...]
-    right: Segments
-    score: Array  # [K]
-    places: Array  # [] segments that they were drawn from; with fewer than two there is nothing to compare
 
 
 class Programs(NamedTuple):
@@ -117,35 +50,6 @@ class Programs(NamedTuple):
     eval_plan: Program  # `plan` and `react` with the environments of the evaluation
     eval_react: Program
     predict_reward: Program  # state, obs [S, N, D], action [S, N, A] -> [S, N]; N decisions of an episode
-
-
-def memory(config: Config, obs_dim: int, action_dim: int, episode_decisions: int) -> Memory:
-    """Empty buffers of the sizes that a run needs."""
-    decisions = given(config.training.replay_capacity)
-    capacity = decisions + decisions // episode_decisions + episode_decisions + 2  # last frames take slots too
-    return Memory(
-        replay_.init(capacity, obs_dim, action_dim, _obs_type(config)),
-        empty_preferences(config, obs_dim, action_dim),
-        ceiling.init(capacity) if config.ceiling else None,
-    )
-
-
-def empty_preferences(config: Config, obs_dim: int, action_dim: int) -> Preferences:
-    """The part of the memory that labels are in, which is small beside the replay."""
-    return buffer.init(
-        label_capacity(config), config.preferences.segment_length, obs_dim, action_dim, _obs_type(config)
-    )
-
-
-def label_capacity(config: Config) -> int:
-    """The most labels that an agent learns from."""
-    return max(0 if config.ceiling else given(config.preferences.budget) + config.preferences.imported, 1)
-
-
-def _obs_type(config: Config) -> DTypeLike:
-    """The type in which observations are remembered: features of frames are many, and have been rounded to float16."""
-    wanted = config.training.replay_type
-    return jnp.float16 if wanted == "float16" or (wanted == "auto" and is_visual(config.env)) else jnp.float32
 
 
 def _init(layout: Layout, agent: Agent, root: Array, settings: Settings) -> tuple[Any, Memory, Array]:
@@ -309,7 +213,7 @@ def make_programs(layout: Layout, agent: Agent) -> Programs:
     agent: as it is made from the configuration of the first member, which has the same functions as every other's.
     """
     count, bound = layout.size, bound_to(layout)
-    keys, settings = bound
+    settings = bound[1]
 
     def lifted(function: Callable[..., Any], *axes: int | None, keyed: bool = True, donate: tuple[int, ...] = ()):
         first = (0, 0) if keyed else (0,)

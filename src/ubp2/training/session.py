@@ -14,7 +14,8 @@ from ubp2.preference.store import Answered, LabelStore
 from ubp2.preference.teachers import Situation, Teacher, checked, make_teacher
 from ubp2.storage.archive import EpisodeArchive
 from ubp2.training.member_axis import Layout
-from ubp2.training.programs import Programs, Selection, empty_preferences
+from ubp2.training.programs import Programs
+from ubp2.training.records import Selection, empty_preferences
 from ubp2.training.seeds import join
 from ubp2.training.startup import empty_rows
 from ubp2.types import Preferences, Query, Segments

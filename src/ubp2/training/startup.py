@@ -12,7 +12,8 @@ import numpy as np
 from ubp2.agents.base import Agent
 from ubp2.terminal.progress import Progress
 from ubp2.training.member_axis import Layout
-from ubp2.training.programs import TERMS, Acted, Programs
+from ubp2.training.programs import Programs
+from ubp2.training.records import TERMS, Acted
 from ubp2.types import Frame, Preferences
 
 __all__ = ["Stopwatch", "empty_rows", "prepare"]

@@ -22,7 +22,8 @@ from ubp2.training import ceiling, checkpoint, session
 from ubp2.training.crew import Crew
 from ubp2.training.health import Health, not_finite
 from ubp2.training.ongoing import Ongoing
-from ubp2.training.programs import Memory, Programs, memory
+from ubp2.training.programs import Programs
+from ubp2.training.records import Memory, memory
 from ubp2.training.seeds import join, take
 
 __all__ = [

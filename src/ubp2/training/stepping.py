@@ -17,7 +17,7 @@ from ubp2.envs.base import Faulty, Lost
 from ubp2.errors import UserError
 from ubp2.training import evidence
 from ubp2.training.crew import Crew
-from ubp2.training.programs import Memory
+from ubp2.training.records import Memory
 from ubp2.training.state import State, episode_seed, remembered
 from ubp2.types import Step
 

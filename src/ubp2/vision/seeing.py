@@ -81,7 +81,7 @@ class Seeing:
     def __init__(self, envs: VectorEnv, encoder: Encoder, frames: int, keep: bool = False) -> None:
         """`keep`: remember the frames of the episodes in progress, for `reel`."""
         self.encoder, self.size = encoder, envs.size
-        self.specs = [seen_spec(spec, frames, encoder.features) for spec in envs.specs]
+        self.specs: Sequence[EnvSpec] = [seen_spec(spec, frames, encoder.features) for spec in envs.specs]
         self.spec = self.specs[0]
         self._envs, self._stepping = envs, range(envs.size)
         self._stack = Stack(encoder, envs.spec.pixels, frames, envs.size)
