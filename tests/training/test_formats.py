@@ -45,4 +45,4 @@ def test_runs_of_before_keep_their_normaliser() -> None:
     file = DATA / "format-1/ubp2/config.yaml"
     before, today = load_yaml(file, own_names=True).model, load_yaml(file).model
     assert (before.obs_floor, before.obs_limit, before.obs_tail) == (0.01, 10.0, 0.0)
-    assert (today.obs_floor, today.obs_limit, today.obs_tail) == (0.05, 5.0, 1.0)
+    assert (today.obs_floor, today.obs_limit, today.obs_tail) == (0.01, 10.0, 1.0)

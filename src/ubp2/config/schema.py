@@ -84,9 +84,9 @@ class ModelConfig:
     """Value as one number with a squared error (Eq. 5), or as 101 two-hot bins on a symlog scale."""
     policy_log_std: tuple[float, float] = (-10.0, 2.0)
     """Range of the log standard deviation of the policy."""
-    obs_floor: float = 0.05
+    obs_floor: float = 0.01
     """Smallest standard deviation by which an observation is divided, in the observation's own units."""
-    obs_limit: float = 5.0
+    obs_limit: float = 10.0
     """Standard deviations up to which a normalised observation is linear."""
     obs_tail: float = 1.0
     """Beyond the limit it grows by this factor times log(1 + excess); 0: it stops there."""
