@@ -93,7 +93,7 @@ def test_paper_preset_has_the_constants_of_td_mpc2_where_the_paper_is_silent() -
     assert (training.warmup, training.warmup_updates, training.horizon, training.discount) == (1000, 1000, 7, 0.95)
     assert (planner.temperature, planner.min_std, planner.max_std) == (0.5, 0.05, 2.0)
     assert (config.optimism.lambda_reward, config.optimism.learning_rate) == (1.0, 3e-4)
-    assert (config.evaluation.every, config.evaluation.episodes) == (5000, 10)
+    assert (config.evaluation.every, config.evaluation.episodes) == (10_000, 10)
     assert (config.preferences.stop_accuracy, config.preferences.center) == (None, 0.0)
 
 

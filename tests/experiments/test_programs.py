@@ -230,7 +230,7 @@ def test_a_table_of_ten_tasks_is_one_program_on_a_gpu(tmp_path: Path, monkeypatc
     plan, schedule = said
     assert "program 0: 50 runs of 10 cells  to do  14 cores, 0.25 GPU" in plan
     assert schedule.startswith("in 27 minutes, 35 s of them for the report: 1 of 1 program to the end")
-    assert "program 0: 50 runs of 10 cells, about 1,8" in schedule and "decisions a second" in schedule
+    assert "program 0: 50 runs of 10 cells, about 1,9" in schedule and "decisions a second" in schedule
     assert cli.main([*words, "--minutes", "9", "--out", str(tmp_path), "--dry-run"]) == 0
     assert "0 of 1 program to the end" in said[-1] and "of this call: to decision " in said[-1]
     assert "the next call goes on with what is left, about" in said[-1]

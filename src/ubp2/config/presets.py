@@ -95,7 +95,7 @@ def _paper(env: str) -> Config:
             center=0.0,
         ),
         training=TrainingConfig(batch_size=256),
-        evaluation=EvaluationConfig(every=5000, episodes=10),
+        evaluation=EvaluationConfig(every=10_000, episodes=10),
     )
 
 
@@ -116,7 +116,7 @@ def _best(env: str) -> Config:
             strategy="promising", per_session=20, every=500, budget=None if task is None else task.budget
         ),
         training=TrainingConfig(batch_size=256),
-        evaluation=EvaluationConfig(every=5000, episodes=10),
+        evaluation=EvaluationConfig(every=10_000, episodes=10),
     )
 
 
@@ -182,7 +182,7 @@ def _pebble(env: str) -> Config:
         ),
         training=TrainingConfig(batch_size=512, warmup=500, discount=0.98),
         sac=SacConfig(rune_decay=2e-5, mrn_every=2500),
-        evaluation=EvaluationConfig(every=5000, episodes=10),
+        evaluation=EvaluationConfig(every=10_000, episodes=10),
     )
 
 
