@@ -38,12 +38,13 @@ from ubp2.trainer import (
     RunResult,
     Together,
     as_it_ended,
+    at_one_decision,
     device,
     first_look,
     is_over,
+    look,
     train_all,
 )
-from ubp2.training import checkpoint
 from ubp2.training.member_axis import differences, group
 
 __all__ = [
@@ -150,7 +151,8 @@ def train(
             transfer.put(run, labelled.labels)
         together = Together(env, teacher, progress, clock)
         programs = [[runs[i] for i in members] for members in groups]
-        results = train_all(stack, programs, together, envs if len(groups) == 1 else None, encoders[0])
+        only = (envs, encoders[0]) if len(groups) == 1 else (None, None)
+        results = train_all(stack, programs, together, *only)
         if list(configs) == [""]:
             return results[0]
         in_order = {result.folder: result for result in results}
@@ -201,9 +203,9 @@ def resume(
             if wanted[each.folder] != each.config:
                 each.extend(wanted[each.folder])
         programs = [
-            [runs[member] for member in some]
+            some
             for program in population.programs(folder)
-            for some in checkpoint.side_by_side(program)
+            for some in at_one_decision([runs[member] for member in program])
         ]
         if len(programs) > 1:
             programs = [program for program in programs if not is_over(program)] or programs[-1:]
@@ -273,7 +275,9 @@ def train_folders(
             if folder not in begun:
                 names = {f"s{config.seed}": config for config in configs} if len(configs) > 1 else {"": configs[0]}
                 runs[True] += population.create(stack, folder, names, None, device())
-        programs = [*_side_by_side(_alike(runs[False])), *_alike(runs[True])]
+        programs = [some for program in _alike(runs[False]) for some in at_one_decision(program)]
+        over += [run for program in programs if is_over(program) for run in program]
+        programs = [program for program in programs if not is_over(program)] + _alike(runs[True])
         together = Together(None, None, progress, clock)
         results = train_all(stack, programs, together) if programs else []
         ended = {result.folder: result for result in (*results, *map(as_it_ended, over))}
@@ -286,15 +290,5 @@ def _alike(runs: Sequence[Run]) -> list[list[Run]]:
     if not runs:
         return []
     configs = [run.config for run in runs]
-    with contextlib.ExitStack() as stack:
-        _, specs = first_look(stack, None, configs)
+    specs = look(None, configs)
     return [[runs[i] for i in some] for some in group(configs, specs)]
-
-
-def _side_by_side(programs: Sequence[Sequence[Run]]) -> list[list[Run]]:
-    """Programs whose runs have come to different decisions, apart."""
-    found = []
-    for program in programs:
-        by_folder = {run.folder: run for run in program}
-        found += [[by_folder[folder] for folder in some] for some in checkpoint.side_by_side([*by_folder])]
-    return found

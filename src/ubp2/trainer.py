@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import math
@@ -33,6 +34,7 @@ from ubp2.trained import MakeEnv, environment, mean_scores, see, seen
 from ubp2.training import checkpoint
 from ubp2.training.crew import Crew, Member
 from ubp2.training.limits import TimeLimit
+from ubp2.training.loop import Result
 from ubp2.training.loop import train as run_loop
 from ubp2.vision.encoders import Encoder, describe
 
@@ -42,10 +44,12 @@ __all__ = [
     "RunResult",
     "Together",
     "as_it_ended",
+    "at_one_decision",
     "device",
     "first_look",
     "is_over",
     "last_evaluation",
+    "look",
     "train_all",
 ]
 
@@ -100,6 +104,18 @@ class PopulationResult(NamedTuple):
         return mean_scores([run.evaluation for run in self.runs])
 
 
+def at_one_decision(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs of one program that may go on together. Those that failed are apart: they must take nobody back."""
+    well = [run for run in runs if not run.info().get("failed")]
+    by_folder = {run.folder: run for run in well}
+    groups = [[by_folder[folder] for folder in some] for some in checkpoint.side_by_side([*by_folder])] if well else []
+    behind: dict[tuple[int, ...], list[Run]] = {}
+    for run in runs:
+        if run not in well:
+            behind.setdefault(checkpoint.held(run.checkpoints), []).append(run)
+    return [*groups, *behind.values()]
+
+
 def is_over(program: Sequence[Run]) -> bool:
     """Whether all runs of a program have come to their end."""
     found = [checkpoint.load_latest(run.checkpoints) for run in program]
@@ -118,14 +134,19 @@ def as_it_ended(run: Run) -> RunResult:
 def first_look(
     stack: contextlib.ExitStack, env: MakeEnv | None, configs: Sequence[Config]
 ) -> tuple[VectorEnv | None, list[EnvSpec]]:
-    """Specs of the environments, and the environments themselves where all are of one kind."""
-    if len({(config.env, config.environment, config.visual) for config in configs}) == 1:
+    """Specs of the environments, and the environments themselves where only seeds differ: they are one program."""
+    if len({dataclasses.replace(config, seed=0) for config in configs}) == 1:
         envs = stack.enter_context(environment(env, configs))
         return envs, list(envs.specs)
+    return None, look(env, configs)
+
+
+def look(env: MakeEnv | None, configs: Sequence[Config]) -> list[EnvSpec]:
+    """Specs of the environments of these runs, of which one of a kind is built and closed again."""
     unlike = {(config.env, config.environment, config.visual): config for config in configs}
     with ThreadPoolExecutor(min(len(unlike), os.cpu_count() or 1)) as pool:  # their sizes may differ: no vector has all
         found = dict(zip(unlike, pool.map(functools.partial(_look, env), unlike.values()), strict=True))
-    return None, [found[config.env, config.environment, config.visual] for config in configs]
+    return [found[config.env, config.environment, config.visual] for config in configs]
 
 
 def _look(env: MakeEnv | None, config: Config) -> EnvSpec:
@@ -148,9 +169,7 @@ class Clock(NamedTuple):
         """The clock of a call of `train` or `resume`."""
         if minutes is not None and not minutes > 0:
             raise UserError(f"minutes must be more than 0, got {minutes:g}; leave it out for no limit")
-        waited, limit = _waiting(), TimeLimit.after(minutes)
-        limit.end -= waited()
-        return cls(waited, limit)
+        return cls(_waiting(), TimeLimit.after(minutes))
 
 
 class Together(NamedTuple):
@@ -169,13 +188,18 @@ def train_all(
     envs: VectorEnv | None = None,
     encoder: Encoder | None = None,
 ) -> list[RunResult]:
-    """Train the runs of each program, one program after the other; `envs` are those of the only one."""
+    """Train the runs of each program, one program after the other; `envs` and `encoder` are those of the only one.
+
+    `stack` outlives all of them: a signal in the last moments of one program keeps the next from beginning.
+    """
     results: list[RunResult] = []
     stopped = False
     note = say if together.progress else _silent
+    asked_to_stop = stack.enter_context(_signals())
+    _allow_many_files()
     for number, runs in enumerate(programs):
         limit = TimeLimit(together.clock.limit.end)
-        if number and (stopped or limit.near(0.0)):
+        if number and (stopped or asked_to_stop() or limit.near(0.0)):
             results += [as_it_ended(run) for run in runs]
             continue
         if len(programs) > 1:
@@ -184,7 +208,7 @@ def train_all(
             with contextlib.ExitStack() as inner:
                 configs = [run.config for run in runs]
                 made = inner.enter_context(environment(together.env, configs)) if envs is None else envs
-                ended = _run(inner, runs, together, see(runs, made, encoder, note), limit)
+                ended = _run(inner, runs, together, see(runs, made, encoder, note), limit, asked_to_stop)
         except UserError as error:
             if len(programs) == 1:
                 raise
@@ -198,8 +222,22 @@ def train_all(
     return results
 
 
+def _allow_many_files() -> None:
+    """Raise the limit of open files to the highest that this process may set: a run takes about ten."""
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def _run(
-    stack: contextlib.ExitStack, runs: Sequence[Run], together: Together, envs: VectorEnv, limit: TimeLimit
+    stack: contextlib.ExitStack,
+    runs: Sequence[Run],
+    together: Together,
+    envs: VectorEnv,
+    limit: TimeLimit,
+    asked_to_stop: Callable[[], bool],
 ) -> list[RunResult]:
     config, encoder, env = runs[0].config, getattr(envs, "encoder", None), together.env
 
@@ -214,7 +252,6 @@ def _run(
         opened = [stack.enter_context(each) for each in (archive, store, Metrics(run.folder))]
         return Member(run, *opened, spec, together.teacher)  # type: ignore[arg-type]
 
-    asked_to_stop = stack.enter_context(_signals())
     crew = Crew(
         config=config,
         members=[member(run, spec) for run, spec in zip(runs, envs.specs, strict=True)],
@@ -235,12 +272,16 @@ def _run(
         crew.progress.note(describe(encoder))
     hosting.serve_page(stack, crew, env)
     results = run_loop(crew, agent)
-    return [
-        RunResult(
-            run.folder, *result[:3], evaluation=result.evaluation or last_evaluation(run.folder), error=result.error
-        )
-        for run, result in zip(runs, results, strict=True)
-    ]
+    return [_ended(run, result) for run, result in zip(runs, results, strict=True)]
+
+
+def _ended(run: Run, result: Result) -> RunResult:
+    """How a run ended; one that failed stands where its newest checkpoint is."""
+    if result.error is not None:
+        return as_it_ended(run)._replace(finished=False, error=result.error)
+    if result.finished and run.info().get("failed"):
+        run.note({"failed": None})
+    return RunResult(run.folder, *result[:3], evaluation=result.evaluation or last_evaluation(run.folder))
 
 
 def last_evaluation(folder: Path) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from ubp2.envs.base import EnvSpec
 from ubp2.errors import UserError
 from ubp2.storage import population
 from ubp2.storage.archive import EpisodeArchive
-from ubp2.training import loop, member_axis
+from ubp2.training import evaluate, loop, member_axis
 from ubp2.training.member_axis import Layout
 from ubp2.training.programs import compiled, make_programs
 
@@ -196,6 +197,75 @@ def test_a_member_whose_disk_is_full_fails_alone_and_goes_on_later(
     assert again.finished and saved(tmp_path / "all" / "flee/noisy").decision == 160
     for name in list(UNLIKE)[:3]:
         assert_same_run(mixed / name, tmp_path / "all" / name)
+
+
+def test_a_member_that_failed_takes_nobody_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finished runs stay as they are at every resume, also where the only common checkpoint is an early one or none."""
+    for every in (80, 500):
+        folder = tmp_path / str(every)
+        configs = {
+            "well/s0": short(environment=APART, checkpoint={"every": every}),
+            "breaking/s0": short(env=BREAKING, seed=1, environment=APART, checkpoint={"every": every}),
+        }
+        result = api.train(configs, out=folder, progress=False)
+        assert isinstance(result, api.PopulationResult)
+        assert result.runs[1].decisions == (80 if every == 80 else 0), "it stands where its checkpoint is"
+        before = (folder / "well/s0" / "metrics.jsonl").read_bytes()
+        again = api.resume(folder, progress=False) if every == 80 else None  # which breaks later in a fresh process
+        if again is None:
+            with pytest.raises(UserError, match="the arm fell off"):
+                api.resume(folder, progress=False)
+        assert (folder / "well/s0" / "metrics.jsonl").read_bytes() == before
+        assert saved(folder / "well/s0").decision == 160
+
+
+def test_a_member_may_fail_under_the_second_controller_of_an_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    episodes = evaluate._episodes
+
+    def failing(crew: Any, act: Any, name: str, t: int) -> Any:
+        done = episodes(crew, act, name, t)
+        if name == "planner" and t == 80:
+            crew.fail(1, UserError("the second room fell down"))
+        return done
+
+    monkeypatch.setattr(evaluate, "_episodes", failing)
+    result = api.train({"low": short(), "high": short(seed=5)}, out=tmp_path / "all", progress=False)
+    assert isinstance(result, api.PopulationResult) and [run.finished for run in result.runs] == [True, False]
+    assert "fell down" in str(result.runs[1].error)
+
+
+def test_a_signal_at_the_end_of_one_program_keeps_the_next_from_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = loop.save
+
+    def interrupted(*arguments: Any) -> None:
+        save(*arguments)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(loop, "save", interrupted)
+    small = short(steps=60, evaluation={"every": 0}, checkpoint={"every": 500})
+    wide = dataclasses.replace(small, planner=dataclasses.replace(small.planner, horizon=3))
+    result = api.train([small, wide], out=tmp_path / "all", progress=False)
+    assert isinstance(result, api.PopulationResult)
+    assert [(run.finished, run.decisions) for run in result.runs] == [(True, 60), (False, 0)]
+
+
+def test_strategies_whose_first_pairs_depend_on_their_number_share_no_program_over_it() -> None:
+    for strategy in ("thompson", "kcenter-disagreement", "kcenter-entropy"):
+        few, many = (resolve(tiny(preferences={"strategy": strategy, "per_session": k}), 20) for k in (3, 12))
+        assert member_axis.differences(few, many) == ["preferences.per_session"]
+    few, many = (resolve(tiny(preferences={"strategy": "kcenter", "per_session": k}), 20) for k in (3, 12))
+    assert member_axis.differences(few, many) == []
+
+
+def test_the_minutes_of_a_call_begin_with_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not with the process, which may be a notebook that is hours old."""
+    monkeypatch.setattr("ubp2.trainer.seconds_since_start", lambda: 1e5)
+    config = short(steps=60, evaluation={"every": 0})
+    assert api.train(config, out=tmp_path / "run", minutes=20, progress=False).finished
 
 
 def test_where_all_members_fail_the_first_error_is_raised(tmp_path: Path) -> None:

@@ -195,6 +195,8 @@ class Workers:
                 continue
             try:
                 self._workers[index].greet(self._stopping)
+            except Faulty as error:
+                hopeless += error.all
             except Lost as again:
                 try:
                     self.revive(again)

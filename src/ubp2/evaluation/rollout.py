@@ -79,11 +79,11 @@ def filmed(
                 raise NoClip(str(error)) from error
 
     first = rollouts(act, envs, seeds[:workers], agents, film, idle)
-    for video, clip, episodes in zip(videos, frames, first, strict=True):
+    for video, clip, episodes, spec in zip(videos, frames, first, envs.specs[::workers], strict=True):
         if video is not None and episodes:
             write = write_gif if video.suffix.lower() == ".gif" else write_video
             try:
-                write(video, np.stack(clip[: len(episodes[0].obs)]), envs.spec.fps)
+                write(video, np.stack(clip[: len(episodes[0].obs)]), spec.fps)
             except UserError as error:
                 raise NoClip(str(error)) from error
     rest = rollouts(act, envs, seeds[workers:], agents, idle=idle)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ubp2.config.checking import notes
 from ubp2.errors import UserError
 from ubp2.signals import CHECKPOINTED, fake_preempt, left_early, number_heard
-from ubp2.system import prepare_jax
+from ubp2.system import prepare_jax, seconds_since_start
 from ubp2.terminal.commands import Outcome, Train
 from ubp2.terminal.descriptions import evaluation_lines
 from ubp2.terminal.flags import check_least, check_minutes
@@ -48,7 +48,7 @@ def _trained(args: Train) -> Outcome:
     prepare_jax()
     from ubp2 import api
 
-    options: dict[str, Any] = {"progress": not args.quiet, "minutes": args.minutes}
+    options: dict[str, Any] = {"progress": not args.quiet, "minutes": _left(args.minutes)}
     if args.resume:
         result = api.resume(args.resume, config=args.config, **options)
     else:
@@ -66,7 +66,7 @@ def _program(file: Path, args: Train, why: Callable[[], str]) -> Outcome:
     prepare_jax()
     from ubp2 import api
 
-    results = api.train_folders(folders, minutes=args.minutes, progress=not args.quiet)
+    results = api.train_folders(folders, minutes=_left(args.minutes), progress=not args.quiet)
     told = {
         own.folder: {"finished": own.finished, "error": None if own.error is None else str(own.error)}
         for own in results
@@ -144,6 +144,11 @@ def _going_on(runs: Sequence[RunResult], again: str, why: str) -> str:
     told = [f"{failed} of {len(runs)} runs failed"] if failed else []
     told += [f"{stopped} of {len(runs)} runs stopped{why}"] if stopped else []
     return f"{' and '.join(told)}; go on with: {again}"
+
+
+def _left(minutes: float | None) -> float | None:
+    """What is left of the minutes since the process began; a little, where none is, for a sentence and an exit code."""
+    return None if minutes is None else max(minutes - seconds_since_start() / 60, 1e-3)
 
 
 def _because(minutes: float | None, signals_before: int) -> str:

@@ -30,6 +30,7 @@ __all__ = [
     "Checkpoint",
     "drop_after",
     "flatten",
+    "held",
     "load_common",
     "load_latest",
     "save",
@@ -112,16 +113,16 @@ def load_common(folders: Sequence[Path]) -> list[Checkpoint] | None:
         latest = load_latest(folders[0])
         return None if latest is None else [latest]
     with disk_errors(folders[0], folders[0].parent.parent):
-        held = [{_decision(path) for path in _candidates(folder)} for folder in folders]
-        for decision in sorted(set.intersection(*held), reverse=True):
+        decisions = [set(held(folder)) for folder in folders]
+        for decision in sorted(set.intersection(*decisions), reverse=True):
             found = [_load_at(folder, decision) for folder in folders]
             if all(found):
                 return [each for each in found if each is not None]
         damaged = any(any(folder.glob(f"*{_DAMAGED}*")) for folder in folders)
-    if len(set.union(*held)) <= 1 and not damaged:
+    if len(set.union(*decisions)) <= 1 and not damaged:
         return None
     newest = ", ".join(
-        f"{folder.parent.name}: {max(own, default='none')}" for folder, own in zip(folders, held, strict=True)
+        f"{folder.parent.name}: {max(own, default='none')}" for folder, own in zip(folders, decisions, strict=True)
     )
     raise UserError(
         f"the members of {folders[0].parent.parent} have no whole checkpoint of one decision in common "
@@ -129,16 +130,21 @@ def load_common(folders: Sequence[Path]) -> list[Checkpoint] | None:
     )
 
 
+def held(folder: Path) -> tuple[int, ...]:
+    """Decisions of the checkpoints in a folder, whole or not."""
+    return tuple(sorted(_decision(path) for path in _candidates(folder)))
+
+
 def side_by_side(members: Sequence[Path]) -> list[list[Path]]:
     """The run folders of a program, apart where they have no decision in common: one that failed was left behind.
 
     A kill in the very first save leaves them together: all begin again.
     """
-    held = [{_decision(path) for path in _candidates(member / "checkpoints")} for member in members]
-    if len(set[int]().union(*held)) <= 1:
+    decisions = [set(held(member / "checkpoints")) for member in members]
+    if len(set[int]().union(*decisions)) <= 1:
         return [list(members)]
     groups: list[tuple[set[int], list[Path]]] = []
-    for member, own in sorted(zip(members, held, strict=True), key=lambda each: -max(each[1], default=-1)):
+    for member, own in sorted(zip(members, decisions, strict=True), key=lambda each: -max(each[1], default=-1)):
         for common, some in groups:
             if common & own or not (common or own):
                 common &= own

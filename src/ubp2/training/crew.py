@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeVar
@@ -103,14 +104,10 @@ class Crew:
 
     def name(self, i: int) -> str:
         """A member as a person is told: by seed where members differ in nothing else."""
-        member = self.members[i]
-        if all(other.config.env == member.config.env for other in self.members) and self._one_folder:
-            return f"seed {member.seed}"
-        return self._names[i]
-
-    @cached_property
-    def _one_folder(self) -> bool:
-        return len({member.run.folder.parent for member in self.members}) == 1
+        seeds = self.size == 1 or all(
+            name == f"s{each.seed}" for name, each in zip(self._names, self.members, strict=True)
+        )
+        return f"seed {self.members[i].seed}" if seeds else self._names[i]
 
     @cached_property
     def _names(self) -> list[str]:
@@ -128,6 +125,8 @@ class Crew:
         self.failed[i] = error
         if len(self.failed) == self.size:
             raise next(iter(self.failed.values()))
+        with suppress(UserError):  # a full disk may be why
+            self.members[i].run.note({"failed": str(error)})  # a resume goes on with it apart from the others
         self.progress.note(f"{self.name(i)} stops here, the others go on: {error}")
 
     def blame(self, i: int, make: Callable[[], UserError]) -> None:

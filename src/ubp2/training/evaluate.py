@@ -91,6 +91,8 @@ def _evaluate(crew: Crew, agent: Agent, programs: Programs, state: Any, counters
                 f"{name}/{key}": value for key, value in summary(done[i], crew.members[i].spec.has_success).items()
             }
             episodes[i] += done[i]
+    for i in crew.failed:  # perhaps only under the second controller
+        episodes[i] = []
     correlations = reward_correlations(programs, state, episodes, envs.spec.episode_decisions)
     for i in crew.working:
         rows[i]["reward/rank_correlation"] = correlations[i]
@@ -116,10 +118,18 @@ def _episodes(crew: Crew, act: Act, name: str, t: int) -> list[list[Episode]]:
             crew.progress.note(f"no video: {error}")
             videos = none
         except Faulty as error:
-            for each in error.all:
-                crew.fail(each.index // config.workers, each)
-            if error.lost is not None:
-                envs.revive(error.lost)
+            _blame(crew, error)
+
+
+def _blame(crew: Crew, error: Faulty) -> None:
+    """Members whose evaluation environments are at fault, or cannot be replaced, fail."""
+    for each in error.all:
+        crew.fail(each.index // crew.config.evaluation.workers, each)
+    if error.lost is not None:
+        try:
+            crew.eval_envs().revive(error.lost)
+        except Faulty as hopeless:
+            _blame(crew, hopeless)
 
 
 def _heeding(crew: Crew, act: Act) -> Act:

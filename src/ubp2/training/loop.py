@@ -130,7 +130,8 @@ def _time_is_up(crew: Crew) -> bool:
     if math.isinf(crew.limit.end):
         return False
     evaluation = crew.config.evaluation
-    rounds = -(-evaluation.episodes // evaluation.workers) * len(evaluation.controllers)
+    # With several workers a round of episodes takes longer, and there are fewer rounds: as if there were one, at most.
+    rounds = evaluation.episodes * len(evaluation.controllers)
     return crew.limit.near(rounds * crew.sizes.episode_decisions * crew.limit.pace())
 
 
@@ -172,7 +173,7 @@ def _ready(crew: Crew, agent: Agent, programs: Programs, counters: Counters) -> 
     t, warmup, needed = counters.decision, given(crew.config.training.warmup), []
     fits = t == warmup and _to_fit(crew, agent, counters).any()
     if t >= warmup:
-        deciding = _deciding(programs, asking.planning(crew, counters))
+        deciding = _deciding(programs, asking.planning(crew, counters)[crew.alive])
         needed += [*deciding, programs.update, *([programs.pick] if len(deciding) > 1 else [])]
     if not crew.config.ceiling and asking.due(crew, counters, t + 1).any():
         needed += [programs.select, programs.judge, programs.remember]
@@ -207,7 +208,7 @@ def _act(crew: Crew, programs: Programs, state: State) -> Array | None:
     planning = asking.planning(crew, state.counters)
     first = (ongoing.length == 0)[:, None]
     now = (ongoing.now()[:, None], first, np.float32(1.0), np.int32(STREAMS["act"]), np.int32(t))
-    acted = [program(device.agent, device.carry, *now) for program in _deciding(programs, planning)]
+    acted = [program(device.agent, device.carry, *now) for program in _deciding(programs, planning[crew.alive])]
     # Members in different phases: each keeps the outcome of its own.
     device.carry, decided = acted[0] if len(acted) == 1 else programs.pick(planning, *acted)
     return decided

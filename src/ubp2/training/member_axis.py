@@ -60,6 +60,7 @@ NUMBERS: Mapping[type, tuple[str, ...]] = MappingProxyType(
     }
 )
 _SECTIONS = {type(getattr(Config(), each.name)): each.name for each in fields(Config)}
+ORDERED = ("thompson", "kcenter-disagreement", "kcenter-entropy")  # the first K of these depend on K
 NEVER = 2.0  # an accuracy that no member reaches stands for stop_accuracy None
 
 
@@ -111,7 +112,7 @@ def program_key(config: Config) -> Config:
     if _is_custom(config):  # it may read any setting
         return replace(config, seed=0)
     plain, prefs = Config(), config.preferences
-    ordered = prefs.strategy == "thompson" or _is_custom_strategy(prefs.strategy)  # its first K are not those of more
+    ordered = prefs.strategy in ORDERED or _is_custom_strategy(prefs.strategy)
     fitted = is_model_free(config.agent)  # minibatches of a fit are parts of an epoch
     preferences = replace(
         prefs,
@@ -152,6 +153,14 @@ def _without_numbers(config: Config) -> Config:
     return replace(config, **sections)
 
 
+# What `clock_key` has, by name.
+CLOCK = (
+    *("steps", "training.warmup", "training.warmup_updates", "training.update_every"),
+    *("environment.in_process", "environment.patience"),
+)
+CLOCKS = ("evaluation.", "checkpoint.", "visual.")
+
+
 def clock_key(config: Config) -> Hashable:
     """What members that run in lock-step must share besides their program: the clock, and how it is kept."""
     training, evaluation = config.training, config.evaluation
@@ -162,15 +171,12 @@ def clock_key(config: Config) -> Hashable:
 
 def differences(one: Config, other: Config) -> list[str]:
     """Names of the settings that keep two runs out of one program."""
-    found = []
-    pairs = zip(*(dict(config_files.leaves(program_key(each))).items() for each in (one, other)), strict=True)
-    found += [name for (name, a), (_, b) in pairs if a != b]
+    first, second = (dict(config_files.leaves(program_key(each))) for each in (one, other))
+    found = [name for name in first if first[name] != second[name]]
     if clock_key(one) != clock_key(other):
-        clock = ("steps", "training.warmup", "training.warmup_updates", "training.update_every")
-        leaves = [dict(config_files.leaves(each)) for each in (one, other)]
-        prefixes = ("evaluation.", "checkpoint.", "visual.")
-        names = [name for name in leaves[0] if name in clock or name.startswith(prefixes)]
-        found += [name for name in names if leaves[0][name] != leaves[1][name] and name not in found]
+        first, second = (dict(config_files.leaves(each)) for each in (one, other))
+        names = [name for name in first if name in CLOCK or name.startswith(CLOCKS)]
+        found += [name for name in names if first[name] != second[name] and name not in found]
     return found
 
 
