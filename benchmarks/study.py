@@ -150,7 +150,7 @@ class _Ubp2:
 
 
 def _tell(plan, seconds: float, begun: bool) -> None:
-    """What is trained, and what is left for another time."""
+    """Tell which studies are trained now, and which are left for another time."""
     programs = plan.programs()
     sizes = ", ".join(f"{len(program)} of {program[0].steps:,} decisions" for program in programs)
     what = "going on with" if begun else "training"

@@ -173,7 +173,7 @@ class Clock(NamedTuple):
 
 
 class Together(NamedTuple):
-    """What all programs of a call share."""
+    """Things that all programs of a call share."""
 
     env: MakeEnv | None
     teacher: Teacher | None
@@ -285,10 +285,11 @@ def _ended(run: Run, result: Result) -> RunResult:
 
 
 def last_evaluation(folder: Path) -> dict[str, float]:
+    """Scores of the last evaluation of a run; empty without one."""
     rows = [row for row in read_metrics(folder) if row["kind"] == "eval"]
     about = ("kind", "decision", "labels/asked")
-    scores = rows[-1].items() if rows else ()
-    return {name: math.nan if value is None else value for name, value in scores if name not in about}
+    scores = {name: value for name, value in (rows[-1] if rows else {}).items() if not name.startswith("time/")}
+    return {name: math.nan if value is None else value for name, value in scores.items() if name not in about}
 
 
 _RUNS = itertools.count()

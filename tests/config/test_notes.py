@@ -1,4 +1,4 @@
-"""What a configuration is told that can run, though a setting of it has no effect."""
+"""Notes on configurations that can run although a setting has no effect."""
 
 from __future__ import annotations
 

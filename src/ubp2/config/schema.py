@@ -57,7 +57,7 @@ class ModelConfig:
     """The world model: ensembles of dynamics, reward and value, and a policy."""
 
     space: Literal["observation", "latent"] = "observation"
-    """What the dynamics predict: the normalised observation, or a latent (TD-MPC2's: LayerNorm, SimNorm)."""
+    """The state that dynamics predict: the normalised observation, or a latent (TD-MPC2's: LayerNorm, SimNorm)."""
     latent_dim: int = 512
     """Size of the latent; used only in latent space."""
     width: int = 512

@@ -64,14 +64,14 @@ def device_kind() -> str:
 def estimate(
     group: Group, preset: str, episode_decisions: int, seen: Mapping[str, float], device: str | None = None
 ) -> Cost:
-    """What is left of a group that trains by itself."""
+    """The work left in a group that trains by itself."""
     return estimate_together([group], preset, episode_decisions, seen, device)
 
 
 def estimate_together(
     groups: Sequence[Group], preset: str, episode_decisions: int, seen: Mapping[str, float], device: str | None = None
 ) -> Cost:
-    """What is left of groups that train in one program.
+    """The work left in groups that train in one program.
 
     seen: seconds a decision of one seed that like cells took here; device: None, this.
     """

@@ -71,7 +71,7 @@ def _labels(groups: Sequence[Group]) -> str:
 
 
 def command(group: Group) -> list[str]:
-    """What trains a group by itself: a new run, or the one in its folder from its last checkpoint on."""
+    """The command that trains a group by itself: a new run, or the one in its folder from its last checkpoint on."""
     if resumable(group):
         return ["train", "--quiet", "--resume", str(group.folder)]
     config = write_config(group.cell)
@@ -176,7 +176,7 @@ class Workers:
         return words
 
     def _outcome(self, program: Program, group: Group, code: int, attempt: int) -> Outcome:
-        """What became of one group of a process that ended with this code."""
+        """The outcome of one group of a process that ended with this code."""
         if code == 0:
             return Outcome(group, "finished", attempt)
         told = ended(_settled_file(program)) if len(program.groups) > 1 else {}

@@ -1,4 +1,4 @@
-"""What the folders of groups tell: how far runs have come, what is whole, why a group was given up."""
+"""Folders of groups: how far their runs have come, which are whole, why a group was given up."""
 
 from __future__ import annotations
 

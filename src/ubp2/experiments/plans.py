@@ -145,7 +145,7 @@ def _read(config: Config) -> Config:
 
 
 def plan(request: Request, how: How, out: Path, *, fixed: bool = False) -> Plan:
-    """What is there in `out`, and what is missing; fixed: in the programs that were planned before."""
+    """List the runs that are in `out` and those that are missing; fixed: in the programs that were planned before."""
     how.check()
     made, specs = planned_cells(request, out)
     gpu = on_gpu(request.preset, how)

@@ -49,7 +49,7 @@ class Program:
 
     @property
     def file(self) -> Path:
-        """What says which groups it has."""
+        """The file that lists its groups."""
         return _folder(self.out or Path()) / f"{self.number}.json"
 
     def only(self, wanted: Callable[[Group], bool]) -> Program:

@@ -1,4 +1,4 @@
-"""What a program needs of a machine, computed from its configurations: cores, and a share of a GPU.
+"""Needs of a program, computed from its configurations: cores, and a share of a GPU.
 
 Schedulers place programs by it. Both rules go by measurements on an H200 with 16 cores (docs/performance.md):
 
@@ -79,7 +79,7 @@ def needed(config: Config, seeds: int, shape: Shape, *, gpu: bool, device: float
 
 
 def needed_together(parts: Sequence[Part], *, gpu: bool, device: float | None = None) -> Resources:
-    """What runs of several configurations in one program take."""
+    """Needs of runs of several configurations in one program."""
     workers = sum(part.seeds for part in parts if not part.config.environment.in_process)
     environments = math.ceil(workers / _ENVIRONMENTS_A_CORE)
     if not gpu:

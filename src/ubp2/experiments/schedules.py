@@ -1,4 +1,4 @@
-"""What of a plan fits into the minutes of a call: which programs end, how far the next one comes, what is left."""
+"""The part of a plan that fits into the minutes of a call: programs that end, how far the next comes, the rest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Fitting", "as_data", "within", "words"]
 
 @dataclass(frozen=True)
 class Share:
-    """What a call does of one program."""
+    """The part of one program that a call does."""
 
     program: Program
     seconds: float | None  # that the rest of it takes; None: nobody knows
@@ -42,7 +42,7 @@ class Fitting:
 
 
 def within(made: Plan, how: How) -> Fitting | None:
-    """What the next call does in its minutes; None: it has no limit."""
+    """The work of the next call in its minutes; None: it has no limit."""
     if how.clock is None:
         return None
     kept = how.clock.kept(sum(program.runs for program in made.programs))

@@ -1,4 +1,4 @@
-"""What `ubp2 info` tells: of an installation, of a run, of several runs that trained together."""
+"""Answers of `ubp2 info`: about an installation, a run, or several runs that trained together."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def installation() -> dict[str, Any]:
 
 
 def folder(path: Path) -> dict[str, Any]:
-    """What is in a run folder, or in the folder of several runs."""
+    """Describe a run folder, or the folder of several runs."""
     return _population(path) if population.is_population(path) else _run(path)
 
 
@@ -46,7 +46,7 @@ def _run(run: Path) -> dict[str, Any]:
 
 
 def _population(folder: Path) -> dict[str, Any]:
-    """What is common, then each member by its path below the folder, with the settings in which it differs."""
+    """Describe the common part, then each member by its path below the folder, with settings of its own."""
     members = {str(path.relative_to(folder)): _run(path) for path in population.members(folder)}
     of_each = [own.pop("notes", []) for own in members.values()]
     settings = {name: _flat(own.pop("config")) for name, own in members.items()}

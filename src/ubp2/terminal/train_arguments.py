@@ -108,7 +108,7 @@ def _values(arguments: list[str], flag: str) -> list[str]:
 
 
 def _base_config(arguments: list[str]) -> Config:
-    """What the flags are laid over: the preset, and over it the file. The environment picks the preset's column."""
+    """The configuration below the flags: the preset, and the file over it. Each environment has its column."""
     name, env, file = (_peek(arguments, flag) for flag in ("--preset", "--env", "--config"))
     if env is None:
         env = DEFAULT_ENV if file is None else load_yaml(Path(file), Config(env=DEFAULT_ENV)).env

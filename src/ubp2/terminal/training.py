@@ -1,4 +1,4 @@
-"""What `ubp2 train` does and answers. Heavy imports happen inside the functions."""
+"""`ubp2 train`: trains or resumes, and says how it ended. Heavy imports happen inside the functions."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _program(file: Path, args: Train, why: Callable[[], str]) -> Outcome:
 
 
 def _outcome(result: RunResult | PopulationResult, why: str, told: Sequence[str]) -> Outcome:
-    """What is said of a run, or of several; why: of those that were stopped; told: before the rest, at the end."""
+    """Say how a run ended, or several. why: the reason of a stop; told: sentences that come first."""
     runs: list[RunResult] = getattr(result, "runs", [])
     code = _code(runs or [result])  # type: ignore[list-item]
     again = f"ubp2 train --resume {shlex.quote(str(result.folder))}"
@@ -138,7 +138,7 @@ def _state(run: RunResult) -> str:
 
 
 def _going_on(runs: Sequence[RunResult], again: str, why: str) -> str:
-    """What to do after a stop or a failure."""
+    """Advice after a stop or a failure."""
     failed = sum(getattr(run, "error", None) is not None for run in runs)
     stopped = sum(not run.finished for run in runs) - failed
     told = [f"{failed} of {len(runs)} runs failed"] if failed else []
@@ -147,7 +147,7 @@ def _going_on(runs: Sequence[RunResult], again: str, why: str) -> str:
 
 
 def _left(minutes: float | None) -> float | None:
-    """What is left of the minutes since the process began; a little, where none is, for a sentence and an exit code."""
+    """Minutes left since the process began; a little if none are, so that the run ends with a sentence and a code."""
     return None if minutes is None else max(minutes - seconds_since_start() / 60, 1e-3)
 
 

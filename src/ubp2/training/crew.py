@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Member(NamedTuple):
-    """What one run has of its own: a configuration, an environment, a teacher, and a folder with its files."""
+    """One run of a program: its configuration, environment and teacher, and its folder with the files in it."""
 
     run: Run
     archive: EpisodeArchive
@@ -79,7 +79,7 @@ class Crew:
 
     @cached_property
     def layout(self) -> Layout:
-        """What the programs of the members share."""
+        """The structure that the programs of the members share."""
         return Layout.of([member.config for member in self.members], self.sizes)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What members of one program share, and what each has of its own.
+"""Members of one program: the structure they share, and the settings that each has of its own.
 
 A configuration is a pytree: numbers that shape nothing are leaves, which programs take as arguments with the axis of
 members [S]; everything else is structure. Members may share a program where their structures are equal. Sizes that only
@@ -108,7 +108,7 @@ def _is_custom_strategy(name: str) -> bool:
 
 
 def program_key(config: Config) -> Config:
-    """What of a resolved configuration shapes programs: equal for runs that may share one."""
+    """The part of a resolved configuration that shapes programs: equal for runs that may share one."""
     if _is_custom(config):  # it may read any setting
         return replace(config, seed=0)
     plain, prefs = Config(), config.preferences
@@ -162,7 +162,7 @@ CLOCKS = ("evaluation.", "checkpoint.", "visual.")
 
 
 def clock_key(config: Config) -> Hashable:
-    """What members that run in lock-step must share besides their program: the clock, and how it is kept."""
+    """The settings that members in lock-step share besides their program: steps, updates, evaluation, checkpoints."""
     training, evaluation = config.training, config.evaluation
     updates = (training.warmup, training.warmup_updates, training.update_every)
     in_process = (config.environment.in_process, config.environment.patience)
@@ -256,7 +256,7 @@ class Layout:
         return agent if settings.config is None else make_agent(settings.config, *self.sizes[:2])
 
     def key(self) -> str:
-        """What compiled programs depend on."""
+        """Everything that compiled programs depend on."""
         return repr((self.config, self.strategies, self.sizes, self.size, sorted(jax.config.values.items())))
 
 

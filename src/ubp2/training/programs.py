@@ -267,7 +267,7 @@ def make_programs(layout: Layout, agent: Agent) -> Programs:
 
 
 def bound_to(layout: Layout) -> tuple[Array, Settings]:
-    """What programs of members with the same structure differ in: random keys and settings, [S] each."""
+    """The arguments in which programs of one structure differ: random keys and settings, [S] each."""
     return roots([member.seed for member in layout.members]), layout.settings()
 
 

@@ -1,4 +1,4 @@
-"""What programs take and return, and the memory of an agent on the device."""
+"""Records that programs take and return, and the memory of an agent on the device."""
 
 from __future__ import annotations
 

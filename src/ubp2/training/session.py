@@ -38,7 +38,7 @@ RECENT = 10  # episodes whose mean return a scripted teacher goes by (B-Pref)
 
 
 class Outcome(NamedTuple):
-    """What a session brought to a member."""
+    """The outcome of a session for a member."""
 
     labels: int  # answers taken that carry weight
     accuracy_before: float | None  # share of the new labels that the reward ensemble had right; None without labels

@@ -15,7 +15,7 @@ __all__ = ["closing_note", "warn_of_ties"]
 
 
 def closing_note(crew: Crew, counters: Counters) -> str | None:
-    """What to tell of a run that is over and has learned from no question; None: there is nothing to tell."""
+    """A sentence on members that ended without learning from any question; None if there is none."""
     meant = crew.alive & (crew.budgets > 0)
     unasked, untaught = meant & (counters.sessions == 0), meant & (counters.labels == 0)
     silent = unasked if unasked.any() else untaught
