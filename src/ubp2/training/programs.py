@@ -155,7 +155,7 @@ def _fit(
     due: Array,
     step: Array,
 ) -> tuple[Any, Metrics, Array]:
-    """What the agent learns at a session, and whether it is finite; a member that had none stays as it is."""
+    """Fit the agent at a session, and say whether it is finite; a member that had no session stays as it is."""
     agent = layout.agent_of(settings, agent)
     assert agent.fit is not None
     key = _fold(root, jnp.int32(STREAMS["fit"]), step)

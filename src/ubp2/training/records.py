@@ -37,7 +37,7 @@ TERMS = len(Scores._fields)  # of a plan
 
 
 class Memory(NamedTuple):
-    """What the agent learns from. `true_rewards` is None except in ceiling mode."""
+    """The data that the agent learns from. `true_rewards` is None except in ceiling mode."""
 
     replay: Replay
     preferences: Preferences
@@ -52,7 +52,7 @@ class Acted(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """What `Acted.decided` says, on the host."""
+    """The parts of `Acted.decided`, on the host."""
 
     action: np.ndarray  # [..., A]
     terms: np.ndarray  # [..., TERMS] of the plan
@@ -66,7 +66,7 @@ def unpacked(decided: Array) -> Decided:
 
 
 class Evidence(NamedTuple):
-    """What an update has to say if it went wrong. It stays on the device unless it did."""
+    """The evidence of an update, for the case that it went wrong. It stays on the device unless it did."""
 
     finite: Array  # [] whether the parameters and the metrics after it are finite
     batch: Batch
